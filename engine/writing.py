@@ -10,6 +10,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
+from .callers import CHOSEN
 from .encoders.embed import Given
 from .encoders.models import positive
 from .encoders.patch import Patch, RecordFields
@@ -257,7 +258,6 @@ class Writing:
         values. It is called while other writes wait. It keeps the id, the namespace, the text and the passages, or the
         call raises `RecordError`; vectors stay.
         """
-        parsed, name = checked_filter(filter, "update_where"), checked_scope(namespace)
         if callable(changes):
             if fields:
                 raise ParameterError(f"give {min(fields)!r} by the function of changes, or changes as a mapping")
@@ -265,12 +265,7 @@ class Writing:
             change: Callable[[Record], Record] = partial(changed_by, changes)
         else:
             change = self._patch(changes, fields).apply
-
-        def decide(reader: Reader) -> Decision:
-            ids = reader.passing(parsed, name)
-            return ids, map(change, reader.records(ids))
-
-        return self.searcher.declaring(lambda: self._write_decided(None if name is None else [name], decide), [parsed])
+        return self._write_passing("update_where", filter, namespace, change)
 
     def rewrite(
         self,
@@ -326,12 +321,7 @@ class Writing:
         all namespaces are deleted. The filter is read when no other write is under way. All or nothing. Raises
         `QueryError`, and `ParameterError` for a filter that says nothing: `drop` deletes a whole namespace.
         """
-        parsed, name = checked_filter(filter, "delete_where"), checked_scope(namespace)
-
-        def decide(reader: Reader) -> Decision:
-            return reader.passing(parsed, name), ()
-
-        return self.searcher.declaring(lambda: self._write_decided(None if name is None else [name], decide), [parsed])
+        return self._write_passing("delete_where", filter, namespace, None)
 
     def drop(self, namespace: str) -> None:
         """Delete a namespace with all its records and the counts of its searches."""
@@ -402,6 +392,23 @@ class Writing:
     def _write_decided(self, namespaces: Collection[str] | None, decide: Callable[[Reader], Decision]) -> int:
         """Write what `decide` makes of records of these namespaces (None: of any), as `Storage.write`."""
         return self.index.ready().write(decide=lambda pending: decide(PendingReader(pending)))
+
+    def _write_passing(
+        self, verb: str, filter: Any, namespace: str | None, change: Callable[[Record], Record] | None
+    ) -> int:
+        """Write what `change` makes of the records that pass a filter; None: delete them."""
+        parsed, name = checked_filter(filter, verb), checked_scope(namespace)
+        passing: Mapping[str, Sequence[str]] = {}
+
+        def decide(reader: Reader) -> Decision:
+            nonlocal passing
+            passing = reader.passing(parsed, name)
+            return passing, () if change is None else map(change, reader.records(passing))
+
+        names = None if name is None else [name]
+        count = self.searcher.declaring(lambda: self._write_decided(names, decide), [parsed])
+        CHOSEN.get()(chain.from_iterable(passing.values()))
+        return count
 
     def _adding(self, records: Iterable[AnyRecord], vectors: Given, ttl: Span | None) -> Batch:
         """What `add` writes."""

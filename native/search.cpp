@@ -415,10 +415,16 @@ const Survey* Masks::survey(std::size_t number, const Part& part, std::int64_t p
     {
         const std::lock_guard<std::mutex> lock(mutex);
         if (const auto known = surveys_.find(key); known != surveys_.end()) return &known->second;
+        if (surveys_.size() >= most) return nullptr;
     }
     const Survey made = part.segment.survey(*part.reference, position, of_part[number], part.alive);
     const std::lock_guard<std::mutex> lock(mutex);
     return &surveys_.try_emplace(key, made).first->second;
+}
+
+std::size_t Masks::surveyed() const {
+    const std::lock_guard<std::mutex> lock(short_mutex(this));
+    return surveys_.size();
 }
 
 Counted search(const Snapshot& snapshot, const Plan& plan, const Request& request, const Answer& answer,

@@ -21,10 +21,12 @@ class Masks {
 public:
     std::vector<std::span<const std::uint8_t>> of_part;
     std::vector<std::int64_t> passing;   // how many documents of each part pass
+    std::size_t most = 0;                // lists that are surveyed; searches do without the surveys of others
     mutable std::atomic<int> uses{0};    // batches that were searched with them
 
-    // The survey of a list of a part among the live documents that pass, made at the first call.
+    // The survey of a list of a part among the live documents that pass, made at the first call; null: `most` are.
     const Survey* survey(std::size_t number, const Part& part, std::int64_t position) const;
+    std::size_t surveyed() const;
 
 private:
     mutable std::map<std::pair<std::size_t, std::int64_t>, Survey> surveys_;

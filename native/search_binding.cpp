@@ -139,12 +139,13 @@ PyObject* make_segment(PyObject*, PyObject* const* values, Py_ssize_t given) {
     });
 }
 
-// masks(arrays): bool [documents] for each part of a snapshot.
+// masks(arrays, most): bool [documents] for each part of a snapshot, and how many lists are surveyed by them.
 PyObject* make_masks(PyObject*, PyObject* const* values, Py_ssize_t given) {
     return guarded([&]() -> PyObject* {
-        const Arguments arguments(values, given, 1, "masks");
+        const Arguments arguments(values, given, 2, "masks");
         return wrap<HeldMasks>(masks_type, [&] {
             auto made = std::make_unique<HeldMasks>();
+            made->masks.most = static_cast<std::size_t>(to_int(arguments[1]));
             const std::int64_t count = size_of(arguments[0]);
             for (std::int64_t number = 0; number < count; ++number) {
                 made->arrays.emplace_back(item(arguments[0], number), "mask");
@@ -619,6 +620,11 @@ PyObject* find(PyObject* self, PyObject* const* values, Py_ssize_t given) {
     });
 }
 
+// Masks.surveyed(): how many lists were surveyed among the documents that pass.
+PyObject* surveyed(PyObject* self, PyObject* const*, Py_ssize_t) {
+    return guarded([&]() -> PyObject* { return PyLong_FromSize_t(held<HeldMasks>(self).masks.surveyed()); });
+}
+
 PyMethodDef functions[] = {
     method("segment", make_segment, "A segment as searches read it."),
     method("masks", make_masks, "Which documents of each part of a snapshot pass a filter."),
@@ -631,6 +637,11 @@ PyMethodDef functions[] = {
 PyMethodDef segment_methods[] = {
     method("survey", survey, "The contributions of the best postings of a list."),
     method("find", find, "Where a document stands in a list."),
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyMethodDef masks_methods[] = {
+    method("surveyed", surveyed, "How many lists were surveyed."),
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -661,7 +672,7 @@ PyTypeObject* add_type(PyObject* module, const char* name, PyMethodDef* methods)
 
 int add_search(PyObject* module) {
     segment_type = add_type<HeldSegment>(module, "fanrank.native._compiled.Segment", segment_methods);
-    masks_type = add_type<HeldMasks>(module, "fanrank.native._compiled.Masks", nullptr);
+    masks_type = add_type<HeldMasks>(module, "fanrank.native._compiled.Masks", masks_methods);
     links_type = add_type<HeldLinks>(module, "fanrank.native._compiled.Links", nullptr);
     dialogue_type = add_type<HeldDialogue>(module, "fanrank.native._compiled.Dialogue", nullptr);
     snapshot_type = add_type<HeldSnapshot>(module, "fanrank.native._compiled.Snapshot", snapshot_methods);

@@ -36,9 +36,9 @@ from ..engine.errors import FanrankError
 from ..engine.memory import Memory
 from . import backups, carry, changes, openapi, page, records, search, status, vector_stores, verbs
 from .access import ANYONE, PRINCIPAL, UNBOUNDED, Principal, Quota
-from .audit import Audit
 from .bodies import HELD
 from .connections import FULL
+from .journal import Journal
 from .keys import Keyring
 from .limits import Limits
 from .local import check_local
@@ -101,7 +101,7 @@ class ServerOptions:
 
     quota: Quota = UNBOUNDED
     """What each namespace may hold."""
-    audit: Audit | None = None
+    journal: Journal | None = None
     backups: Path | None = None
     """The directory of backups; None: none are made."""
     read_only: bool = False
@@ -133,9 +133,9 @@ def make_app(
     options = options or ServerOptions()
     metrics = Metrics(engine, (*openapi.problem_codes(), FULL))
     state = State(engine, limits or Limits(), metrics, Quotas(engine, options.quota), options.backups)
-    audit = options.audit
-    if audit is not None and isinstance(admit, Keyring):
-        admit.changed = lambda what, name: audit.put({"operation": what, "key": name})
+    journal = options.journal
+    if journal is not None and isinstance(admit, Keyring):
+        admit.changed = lambda what, name: journal.put({"operation": what, "key": name})
     engine.coalescer.on_launch = metrics.count_launch
     if admit is not None:
         engine.searcher.keep_columns()
@@ -200,7 +200,7 @@ def make_app(
     inner = ExceptionMiddleware(app.router, handlers=app.exception_handlers)
     ways: dict[str, Any] = {"direct": rest, "parts": parts, "read_only": options.read_only}
     gate = Gate(inner, state=state, admit=admit, local=local, fresh=fresh, **ways)
-    app.layers = Watch(gate, metrics=metrics, route_of=routes_of(app), log=log, audit=audit)
+    app.layers = Watch(gate, metrics=metrics, route_of=routes_of(app), log=log, journal=journal)
     return app
 
 

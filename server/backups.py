@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from starlette.responses import Response
 from ..engine.memory import Memory
 from ..shards.choosing import is_sharded, memory_class, open_directory
 from .access import check_everything, principal_of
-from .audit import audited
 from .bodies import read_json, read_parameters, require, take
 from .cancelling import in_thread
 from .encoding import json_response
+from .journal import journaled
 from .problems import Problem
 from .state import State, state_of
 
@@ -38,7 +39,7 @@ async def backup(request: Request) -> Response:
     path = _path(state, name)
     if path.exists():
         raise Problem(409, "BackupExists", f"there is a backup {name!r}; give another name", field="name")
-    with audited("backup", (None,)) as line:
+    with journaled("backup", (None,)) as line:
         line["backup"] = name
         # As exports, by threads of their own: it takes as long as the disk.
         await in_thread(request, lambda: state.engine.backup(path), threads=state.carriers, finish=True)
@@ -69,7 +70,7 @@ async def restore(request: Request) -> Response:
     path = _path(state, name)
     if not path.is_dir():
         raise Problem(404, "UnknownBackup", f"there is no backup {name!r}; GET /v1/backups lists them", field="name")
-    with audited("restore", (namespace,)) as line:
+    with journaled("restore", (namespace,)) as line:
         line["backup"] = name
 
         def work() -> dict[str, int]:
@@ -82,11 +83,17 @@ async def restore(request: Request) -> Response:
 
 def bring_back(memory: Memory, backup: Path, namespace: str | None) -> dict[str, int]:
     """As `restore`. Raises as `Engine.check_backup`, `Engine.open` and `Engine.import_records`."""
-    memory_class(backup).check_backup(backup)
-    with (
-        tempfile.TemporaryFile(dir=backup.parent) as file,
-        open_directory(backup, read_only=not is_sharded(backup)) as source,
-    ):
+    sharded = is_sharded(backup)
+    with tempfile.TemporaryDirectory(prefix=".restoring-", dir=backup.parent) as folder, ExitStack() as held:
+        read = backup
+        if sharded:
+            # Its owner writes wherever it is opened, so a copy is.
+            read = Path(folder, backup.name)
+            memory_class(backup).restore(backup, read)
+        else:
+            memory_class(backup).check_backup(backup)
+        source = held.enter_context(open_directory(read, read_only=not sharded))
+        file = held.enter_context(tempfile.TemporaryFile(dir=folder))
         source.export(file, namespace=namespace)
         file.seek(0)
         done = vars(memory.import_records(file, upsert=True))

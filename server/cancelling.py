@@ -10,10 +10,12 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from starlette.requests import Request
 
+from ..engine.callers import WANTED
 from ..engine.errors import DeadlineError
 from .access import ANYONE, principal_of
 from .problems import stopping
@@ -67,7 +69,8 @@ async def in_thread(
 ) -> T:
     """What `work` returns once it is the caller's turn, in a thread or awaited. `threads`: None for those of all reads.
 
-    Work that takes long calls ``cancellation.check`` between its steps. At the deadline, work that has not begun never
+    Work that takes long calls ``cancellation.check`` between its steps, as verbs of the engine that ask do by
+    themselves. At the deadline, work that has not begun never
     does, and one that has is not waited for, unless it is to `finish`: of a write the caller wants to know. The same
     holds once the client has hung up, if that is `watched`. The body of the request must have been read then: what its
     client says next is that it hung up.
@@ -82,6 +85,8 @@ async def in_thread(
             return await work()  # type: ignore[no-any-return, misc]
         finally:
             threads.leave(who, cost)
+    if cancellation is not None:
+        work = partial(_run, work, cancellation.check)
     job = threads.put(who, work, cost)
 
     def give_up(error: Exception) -> None:
@@ -105,6 +110,11 @@ async def in_thread(
         state.waiting.discard(give_up)
         if watching is not None:
             watching.cancel()
+
+
+def _run(work: Callable[[], T], wanted: Callable[[], None]) -> T:
+    WANTED.set(wanted)
+    return work()
 
 
 async def until_hung_up(request: Request, work: Awaitable[T], *, watched: bool) -> T:

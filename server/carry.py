@@ -27,10 +27,10 @@ from ..engine.carry.rows import Carried
 from ..engine.errors import QuotaError, RecordError
 from ..engine.records.record import Record
 from .access import check_reach, principal_of
-from .audit import audited
 from .bodies import read_filter, read_parameters
 from .cancelling import hung_up, in_thread
 from .encoding import encode
+from .journal import journaled
 from .limits import Limits
 from .problems import Problem, as_problem
 from .quotas import Hold, counted
@@ -206,7 +206,7 @@ async def import_records(request: Request) -> Response:
     work = partial(state.engine.import_records, records, **options)
     filling = asyncio.ensure_future(inlet.fill(request))
     try:
-        with audited("import", (namespace,)) as line:
+        with journaled("import", (namespace,)) as line:
             done = await in_thread(request, work, threads=state.carriers, finish=True, watched=False)
             line |= asdict(done)
     finally:

@@ -130,7 +130,7 @@ async def change(
     """As `write_engine`, by this verb of the engine, once it is the caller's turn. What was begun is waited for.
 
     Small writes go to the engine `awaited`, which writes them together. Others block a thread each. `written` and
-    `patch` are as in `within_quota`, `ids` and what is `said` as in `audited`.
+    `patch` are as in `within_quota`, `ids` and what is `said` as in `journaled`.
     """
     state, size = state_of(request), request.scope.get(HELD, 0)
     verb: Callable[..., Any] = blocking

@@ -4,7 +4,7 @@ A key is ``fanrank_ID_SECRET``. The id is public, names the key in lists and fin
 bits. The file holds the SHA-256 of the secret. One hash is enough: scrypt and its like slow down guessing of passwords
 that people chose, and of 2**256 secrets nobody guesses one. A slow hash would only cost time for each request.
 
-While a key is rotated it has two secrets: the new one, and the old one until a moment that the file names.
+While a key is rotated it has further secrets: those before, each until a moment that the file names.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Key:
     """One key as the file holds it. `hash` is the SHA-256 of its secret, as 64 hexadecimal digits.
 
     `metrics`: it may read the counts of the whole server. Such a key may reach no namespace. `expires` is the moment
-    from which on it is refused, and `old` the hash of the secret before and until when that one is good.
+    from which on it is refused, and `old` the hashes of the secrets before and until when each is good.
     """
 
     id: str
@@ -76,7 +76,7 @@ class Key:
     metrics: bool = False
     expires: float | None = None
     quota: Quota = UNBOUNDED
-    old: tuple[str, float] | None = None
+    old: tuple[tuple[str, float], ...] = ()
 
     @property
     def principal(self) -> Principal:
@@ -88,9 +88,9 @@ class Key:
     def of(cls, value: Any) -> Key:
         """From the object of the file. Raises `ParameterError`."""
         _check(value, _NEEDED, _FIELDS)
-        old = value.get("old")
-        if old is not None:
-            _check(old, _OLD, _OLD, "old")
+        old = value.get("old", [])
+        for number, one in enumerate(old):
+            _check(one, _OLD, _OLD, "old", number)
         _check(value.get("quota", {}), (), _QUOTA, "quota")
         metrics, expires = value.get("metrics", False), value.get("expires")
         try:
@@ -106,12 +106,13 @@ class Key:
             metrics,
             None if expires is None else to_seconds(expires),
             Quota(**value.get("quota", {})),
-            None if old is None else (old["hash"], to_seconds(old["expires"])),
+            tuple((one["hash"], to_seconds(one["expires"])) for one in old),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """The object of the file."""
         quota = self.quota.to_dict()
+        old = [{"hash": secret, "expires": moment_text(until)} for secret, until in self.old]
         return {
             **{name: getattr(self, name) for name in ("id", "name")},
             "namespaces": list(self.namespaces),
@@ -120,7 +121,7 @@ class Key:
             **({"metrics": True} if self.metrics else {}),
             **({} if self.expires is None else {"expires": moment_text(self.expires)}),
             **({"quota": quota} if quota else {}),
-            **({} if self.old is None else {"old": {"hash": self.old[0], "expires": moment_text(self.old[1])}}),
+            **({"old": old} if old else {}),
         }
 
 
@@ -144,7 +145,7 @@ _FIELDS: dict[str, Check] = {
     "metrics": (lambda value: isinstance(value, bool), "true or false"),
     "expires": _MOMENT,
     "quota": (lambda value: isinstance(value, dict), "an object"),
-    "old": (lambda value: isinstance(value, dict), "an object"),
+    "old": (lambda value: isinstance(value, list), "a list"),
 }
 """The schema of a key in the file: what each field must be."""
 _NEEDED = ("id", "name", "namespaces", "write", "hash")
@@ -152,7 +153,9 @@ _OLD: dict[str, Check] = {"hash": _HASHED, "expires": _MOMENT}
 _QUOTA: dict[str, Check] = {"records": _NUMBER, "bytes": _NUMBER}
 
 
-def _check(value: Any, needed: Sequence[str] | Mapping[str, Check], known: Mapping[str, Check], *path: str) -> None:
+def _check(
+    value: Any, needed: Sequence[str] | Mapping[str, Check], known: Mapping[str, Check], *path: str | int
+) -> None:
     """Raise `_WrongError` for an object that is not as the schema says."""
     if not isinstance(value, dict):
         raise _WrongError("must be an object", *path)
@@ -220,15 +223,18 @@ def add_key(
 def rotate_key(file: str | os.PathLike[str], name: str, overlap: float) -> str:
     """Give the key with this name or id a new secret; the old one is good for `overlap` more seconds.
 
+    Those before it stay good until their own moments; with an overlap of 0 all of them end.
+
     Returns the new key. Raises `ParameterError` and `StorageError`.
     """
-    secret, until = secrets.token_urlsafe(32), time.time() + overlap
+    secret, now = secrets.token_urlsafe(32), time.time()
     with _changing(file):
         keys = read_keys(file)
         found = next((key for key in keys if name in (key.name, key.id)), None)
         if found is None:
             raise _no_key(file, name)
-        fresh = replace(found, hash=_hash(secret), old=(found.hash, until))
+        good = [one for one in found.old if one[1] > now and overlap]
+        fresh = replace(found, hash=_hash(secret), old=(*good, (found.hash, now + overlap)))
         _write_keys(file, [fresh if key is found else key for key in keys])
     return f"fanrank_{found.id}_{secret}"
 
@@ -357,8 +363,9 @@ class Keyring:
         key, principal = self._keys.get(found[1], (None, None))
         said, ends = _hash(found[2]), None if key is None else key.expires
         good = hmac.compare_digest(said, _NOBODY if key is None else key.hash)
-        if not good and key is not None and key.old is not None:
-            good, ends = hmac.compare_digest(said, key.old[0]), min(key.old[1], ends or key.old[1])
+        for secret, until in () if good or key is None else key.old:
+            if hmac.compare_digest(said, secret):
+                good, ends = True, min(until, until if ends is None else ends)
         if not good or key is None or principal is None:
             raise _refused("KeyUnknown", "this server does not know the key", ' error="invalid_token"')
         if ends is not None and time.time() >= ends:

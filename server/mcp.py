@@ -33,7 +33,7 @@ from ..engine.records.declared import Declared
 from ..engine.records.hits import Hits
 from ..engine.records.record import Record
 from .access import ANYONE, Principal, check_read, check_write, principal_of
-from .cancelling import caller_of, in_thread
+from .cancelling import Cancellation, caller_of, in_thread
 from .changes import within_quota
 from .limits import Limits
 from .mcp_answers import (
@@ -471,7 +471,7 @@ class Tools:
         """What `work` returns, in a thread: over HTTP once it is the caller's turn."""
         request = self._request(context)
         if request is not None:
-            return await in_thread(request, work, watched=False)
+            return await in_thread(request, work, cancellation=Cancellation.of(request), watched=False)
         return await anyio.to_thread.run_sync(work)
 
     def _tenant(self, context: Asked) -> str | None:

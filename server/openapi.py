@@ -66,7 +66,7 @@ CODES: dict[str, tuple[tuple[int, ...], str]] = {
     "NoBackups": ((404,), "The server keeps no backups."),
     "UnknownBackup": ((404,), "There is no backup of this name."),
     "BackupExists": ((409,), "There is a backup of this name."),
-    "AuditFailed": ((503,), "The audit log cannot be written. It does not say whether the write was made."),
+    "JournalFailed": ((503,), "The journal cannot be written. It does not say whether the write was made."),
     "InternalError": ((500,), "The server failed; its log says why."),
     "StoppingError": ((503,), "The server stops."),
     "WriterLost": ((503,), "The process that writes ended. Whether the write was done is not known."),

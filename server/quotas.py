@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from weakref import WeakValueDictionary
 
 from ..engine.carry.rows import to_json
 from ..engine.errors import QuotaError
@@ -19,6 +21,8 @@ from ..engine.memory import Memory
 from ..engine.records.record import Record
 from .access import UNBOUNDED, Principal, Quota
 
+KEPT_USAGES = 10_000
+"""Keys and namespaces whose usage is kept. That of others is measured again at their next write."""
 KNOWN = 60.0
 """Seconds for which measured bytes are good where the number of records says that nothing was deleted."""
 Growth = tuple[int, int]
@@ -80,7 +84,9 @@ class Quotas:
 
     def __init__(self, engine: Memory, each: Quota) -> None:
         self.engine, self.each = engine, each
-        self.used: dict[tuple[str, str], Usage] = {}
+        # A write under way holds the usage that it is counted in, so that none is counted twice.
+        self.used: WeakValueDictionary[tuple[str, str], Usage] = WeakValueDictionary()
+        self.latest: OrderedDict[tuple[str, str], Usage] = OrderedDict()
         self.lock = threading.Lock()
 
     def bind(self, principal: Principal) -> bool:
@@ -155,15 +161,23 @@ class Quotas:
         scopes: list[Scope] = []
         if self.each != UNBOUNDED:
             for name, growth in growths.items():
-                usage = self.used.setdefault(("namespace", name), Usage())
+                usage = self._usage("namespace", name)
                 scopes.append(Scope(f"the namespace {name!r}", self.each, usage, partial(tuple, (name,)), growth))
         if principal.quota != UNBOUNDED:
-            usage, total = self.used.setdefault(("key", principal.name), Usage()), (0, 0)
+            usage, total = self._usage("key", principal.name), (0, 0)
             for growth in growths.values():
                 total = _sum(total, growth)
             name = f"the key {principal.label or principal.name!r}"
             scopes.append(Scope(name, principal.quota, usage, partial(self._reached, principal), total))
         return scopes
+
+    def _usage(self, kind: str, name: str) -> Usage:
+        with self.lock:
+            usage = self.latest[kind, name] = self.used.setdefault((kind, name), Usage())
+            self.latest.move_to_end((kind, name))
+            if len(self.latest) > KEPT_USAGES:
+                self.latest.popitem(last=False)
+        return usage
 
     def _reached(self, principal: Principal) -> list[str]:
         return [name for name in self.engine.namespaces if principal.allows(name)]

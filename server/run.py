@@ -172,7 +172,7 @@ def make_server(
     follows = (seat is not None and not seat.writes) or (options.read_only and not is_sharded_memory(engine))
     follower = Follower(engine) if follows else None
     if follows:
-        options = replace(options, audit=None)  # the one that writes tells of the keys
+        options = replace(options, journal=None)  # the one that writes tells of the keys
     if seat is not None and seat.writes:
         engine.monitor.shared = True
     app = make_app(

@@ -22,7 +22,7 @@ STRATEGY_NAMES = (*NAMED, *POLICIES, CUSTOM, MIXED)
 _NAME_OF = {id(value): name for name, value in [*NAMED.items(), *POLICIES.items()]}
 
 
-class Audited(Protocol):
+class Journaled(Protocol):
     """Takes a line for each write."""
 
     texts: bool
@@ -40,7 +40,7 @@ class Seen:
     """The template of its address; None where it has none."""
     key: str = ""
     """The name of the key, as its owner calls it."""
-    audit: Audited | None = None
+    journal: Journaled | None = None
     """Where its writes are told."""
     problem: str | None = None
     """The title of the problem by which it ended."""

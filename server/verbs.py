@@ -13,10 +13,10 @@ from ..engine.memory import Memory
 from ..engine.offered import REST, Offered, offered_at
 from .access import Principal, check_reach, principal_of
 from .answer_limits import too_large
-from .audit import audited
 from .bodies import as_filter, in_thread_if_large, read_json, read_parameters, require, take
-from .cancelling import in_thread
+from .cancelling import Cancellation, in_thread
 from .changes import read_ids
+from .journal import journaled
 from .limits import Limits
 from .problems import Problem
 from .state import state_of
@@ -40,9 +40,10 @@ def _endpoint(verb: Offered) -> Callable[[Request], Awaitable[Response]]:
             return written
 
         if not verb.writes:
-            return Response(await in_thread(request, work), media_type="application/json")
+            cancellation = Cancellation.of(request)
+            return Response(await in_thread(request, work, cancellation=cancellation), media_type="application/json")
         namespaces = (given.get("namespace", ""),) if verb.in_namespace else (None,)
-        with audited(verb.name, namespaces, ids=given.get("ids", ()), arguments=body):
+        with journaled(verb.name, namespaces, ids=given.get("ids", ()), arguments=body):
             return Response(await in_thread(request, work, finish=True), media_type="application/json")
 
     answer.__doc__ = verb.about

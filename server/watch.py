@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .audit import Audit
+from .journal import Journal
 from .logs import Log
 from .metrics import METHODS, OTHER, Metrics
 from .problems import answer_problem
@@ -41,16 +41,16 @@ class Watch:
         metrics: Metrics,
         route_of: Callable[[Scope], str | None],
         log: Log | None,
-        audit: Audit | None = None,
+        journal: Journal | None = None,
     ) -> None:
-        self.app, self.metrics, self.route_of, self.log, self.audit = app, metrics, route_of, log, audit
+        self.app, self.metrics, self.route_of, self.log, self.journal = app, metrics, route_of, log, journal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         given, traced = _read_headers(scope)
-        seen = Seen(given, keeps_texts=self.log is not None and self.log.texts, audit=self.audit)
+        seen = Seen(given, keeps_texts=self.log is not None and self.log.texts, journal=self.journal)
         header = (_NAME, given.encode("ascii"))
         status, received, sent = ABORTED, 0, 0
 

@@ -13,7 +13,7 @@ from ..engine.memory import Memory
 from ..engine.records.hits import Hits
 from ..engine.records.query import Query
 from ..engine.records.record import Record
-from .audit import audited
+from .journal import journaled
 from .seen import SEEN, common_namespace, name_strategy
 from .spans import DELETE_STORE, SEARCH, describe_hits, is_traced, operation_span, search_span
 
@@ -65,7 +65,9 @@ async def write_engine(
     """Await a write and return how many records it changed.
 
     `operation` is how the conventions of traces call it. `records` are those that it is asked to change, where that is
-    known before, and `id` the one record. `ids`, `written` and what is `said` are as in `audited`. Raises as the write.
+    known before, and `id` the one record. `ids`, `written` and what is `said` are as in `journaled`.
+
+    Raises as the write.
     """
     began, namespaces = time.perf_counter(), tuple(namespaces)
     with operation_span(operation, common_namespace(namespaces)) if is_traced() else NO_SPAN as span:
@@ -73,7 +75,7 @@ async def write_engine(
             span.set_attribute("gen_ai.memory.record.id", id)
         if span is not None and records is not None:
             span.set_attribute("gen_ai.memory.record.count", records)
-        with audited(operation, namespaces, ids=ids, written=written, **said) as line:
+        with journaled(operation, namespaces, ids=ids, written=written, **said) as line:
             line["records"] = changed = await work
         if span is not None and records is None and operation != DELETE_STORE:
             span.set_attribute("gen_ai.memory.record.count", changed)

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ...shards.choosing import is_address
-from ..errors import FanrankError
+from ..errors import FanrankError, ParameterError
 from ..memory import Memory
 from ..records.query import Query
 from ..records.record import Record
@@ -42,11 +42,13 @@ def hook_command(context: click.Context, path: str, namespace: str, k: int, as_j
     """
     try:
         event = json.load(sys.stdin)
+        if not isinstance(event, dict):
+            raise ParameterError("an event of a hook is a JSON object; it stands on standard input")
         if not is_address(path) and not os.path.exists(path):
             return
         with open_engine(path) as engine:
             about, records = _asked(engine, event, namespace, k)
-    except (FanrankError, ValueError, AttributeError) as error:
+    except (FanrankError, ValueError) as error:
         click.echo(f"fanrank: {one_line(str(error))}", err=True)
         context.exit(NOT_BLOCKING)
     rows = [f"- {_shown(record)}" for record in records if record.text.strip()]

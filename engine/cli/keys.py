@@ -69,7 +69,10 @@ def add(
 @file_argument
 @click.argument("name")
 @click.option(
-    "--overlap", default="1d", show_default=True, help="For how long the old secret is good too, as 12h; 0s: no more."
+    "--overlap",
+    default="1d",
+    show_default=True,
+    help="For how long the old secret is good too, as 12h; 0s: no old one is.",
 )
 @json_option
 def rotate(file: str, name: str, overlap: str, as_json: bool) -> None:
@@ -101,7 +104,8 @@ def list_keys(file: str, as_json: bool) -> None:
     rows: list[dict[str, Any]] = []
     for key in _module().read_keys(file):
         row = {name: value for name, value in key.to_dict().items() if name not in ("hash", "old")}
-        row |= {"metrics": key.metrics} | ({} if key.old is None else {"old_until": key.to_dict()["old"]["expires"]})
+        old = key.to_dict().get("old")
+        row |= {"metrics": key.metrics} | ({"old_until": old[-1]["expires"]} if old else {})
         rows.append(row)
     lines = [
         f"{one['id']}  {one['name']}  {'read and write' if one['write'] else 'read only'}"

@@ -208,7 +208,8 @@ def search(
                 print_text(f"      no hits: {note}" if note else "      no hits")
             if explanation:
                 print_text(str(explanation))
-        click.echo(f"{len(batch)} queries in {elapsed * 1e3:.2f} ms on {hits.backend}", err=True)
+        asked = "1 query" if len(batch) == 1 else f"{len(batch)} queries"
+        click.echo(f"{asked} in {elapsed * 1e3:.2f} ms on {hits.backend}", err=True)
 
 
 def _line_of(hit: Hit, texts: bool) -> str:

@@ -75,8 +75,8 @@ limit_options = bundle(
 @click.option(
     "--max-namespace-bytes", type=click.IntRange(1), help="Bytes of these records, as JSON without vectors (403)."
 )
-@click.option("--audit-log", "audit", type=click.Path(dir_okay=False), help="File that gets a JSON line of each write.")
-@click.option("--audit-log-texts", "audit_texts", is_flag=True, help="Put what was written into its lines, too.")
+@click.option("--journal", type=click.Path(dir_okay=False), help="File that gets a JSON line of each write.")
+@click.option("--journal-texts", "journal_texts", is_flag=True, help="Put what was written into its lines, too.")
 @click.option("--backups", type=click.Path(file_okay=False), help="Directory for backups by REST. It must be there.")
 @click.option("--mcp", is_flag=True, help="Also serve tools for agents at /mcp (fanrank[mcp]).")
 @click.option(
@@ -108,8 +108,8 @@ def serve(
     tls_key: str | None,
     max_namespace_records: int | None,
     max_namespace_bytes: int | None,
-    audit: str | None,
-    audit_texts: bool,
+    journal: str | None,
+    journal_texts: bool,
     backups: str | None,
     mcp: bool,
     log: str,
@@ -133,7 +133,7 @@ def serve(
     try:
         from ...server import app, logs, run  # an extra
         from ...server.access import Quota
-        from ...server.audit import Audit
+        from ...server.journal import Journal
         from ...server.workers import is_worker
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in NEEDS:
@@ -173,7 +173,7 @@ def serve(
         shards=shard_settings,
         options=app.ServerOptions(
             Quota(max_namespace_records, max_namespace_bytes),
-            None if audit is None else Audit(audit, texts=audit_texts),
+            None if journal is None else Journal(journal, texts=journal_texts),
             None if backups is None else Path(os.path.realpath(backups)),
             read_only,
             tls_certificate,

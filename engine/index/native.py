@@ -44,6 +44,8 @@ LEAST_POSTINGS = 64
 WORD_SHARE = 64
 # Filters whose masks a snapshot keeps.
 MASKS = 16
+# Lists of all segments that are surveyed for a filter. A survey takes about 100 bytes.
+SURVEYED = 16_384
 
 _NAME = "native"
 _LINKS = "native links"
@@ -137,6 +139,6 @@ def native_masks(snapshot: Snapshot, accepted: CompiledFilter) -> _compiled.Mask
     if known is None:
         if len(kept) >= MASKS:
             kept.clear()
-        masks = compiled.masks(tuple(segment.mask(accepted) for segment in snapshot.segments))
+        masks = compiled.masks(tuple(segment.mask(accepted) for segment in snapshot.segments), SURVEYED)
         known = kept[id(accepted)] = accepted, masks
     return known[1]

@@ -355,9 +355,10 @@ def deadline_error(call: Call) -> DeadlineError:
     begun = (
         "its launch took longer"
         if call.state is CallState.BEGUN or call.cut is not None
-        else "its queries were not run"
+        else "its launch did not begin"
     )
-    return DeadlineError(f"{len(call)} queries were not answered within their deadline: {begun}")
+    asked = "1 query was" if len(call) == 1 else f"{len(call)} queries were"
+    return DeadlineError(f"{asked} not answered by the deadline: {begun}")
 
 
 def _set_k(query: Query, k: int) -> Query:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..callers import WANTED
 from ..carry.export import Source
 from ..carry.progress import counted
 from ..index.build import texts_of
@@ -27,6 +28,8 @@ from ..text.vocabulary import TermIndexer, Vocabulary
 
 # Records that are read, analysed and asked for together.
 ASKED_TOGETHER = 4_096
+# Queries of one search. Between two of them an audit that nobody waits for ends.
+ASKED_AT_ONCE = 256
 # Records that a report names; it counts the others.
 MOST_LISTED = 100
 # Records that a report names as standing before one that is missing.
@@ -143,14 +146,20 @@ class Audit:
         if not asked:
             return []
         asked_words = [None if terms is None else terms(one) for one in asked]
-        hits = self._memory.search([*map(self._query, asked, asked_words)], self.k, strategy=strategy)
         lost = []
-        for one, words, row, count in zip(asked, asked_words, hits.ids.tolist(), hits.counts.tolist(), strict=True):
-            ids = row[:count]
+        for one, words, ids in zip(asked, asked_words, self._answers(asked, asked_words, strategy), strict=True):
             one.ranks[by] = ids.index(one.record.id) + 1 if one.record.id in ids else None
             if one.ranks[by] is None:
                 lost.append(Lost(one, by, words, ids))
         return lost
+
+    def _answers(self, asked: list[Finding], words: Sequence[list[int] | None], strategy: str) -> Iterator[list[str]]:
+        """The ids of the hits of each."""
+        queries = [*map(self._query, asked, words)]
+        for first in range(0, len(queries), ASKED_AT_ONCE):
+            WANTED.get()()
+            hits = self._memory.search(queries[first : first + ASKED_AT_ONCE], self.k, strategy=strategy)
+            yield from (row[:count] for row, count in zip(hits.ids.tolist(), hits.counts.tolist(), strict=True))
 
     def _explain(self, lost: list[Lost]) -> None:
         wanted: dict[str, dict[str, None]] = {}
@@ -221,6 +230,7 @@ def audit(audit: Audit, source: Source, namespace: str | None, progress: bool) -
         expired = 0
         with read() as records:
             for group in in_groups(counted(records, what, size(), progress), ASKED_TOGETHER):
+                WANTED.get()()
                 own = [record for record in group if namespace in (None, record.namespace)]
                 live = [record for record in own if not record.expired(clock)]
                 expired += len(own) - len(live)

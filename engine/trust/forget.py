@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..callers import CHOSEN
 from ..encoders.cache import CachedEncoder
 from ..errors import FanrankError
 from ..index.build import texts_of
@@ -55,6 +56,7 @@ def forget(
         ids.setdefault(record.namespace, []).append(record.id)
     add_rows(needles, folders, ids)
     deleted = sum(memory.delete(own, namespace=name, missing_ok=True) for name, own in ids.items())
+    CHOSEN.get()(record.id for record in records)
     caches = [encoder] if isinstance(encoder, CachedEncoder) else []
     for cache in caches:
         cache.forget([text for record in records for text in (record.text, *(record.passages or ()))])

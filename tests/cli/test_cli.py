@@ -110,6 +110,7 @@ def test_search(index: Path) -> None:
     assert lines[1] == ["1", f"{expected[0][0][1]:.4f}", "fix"]
     assert len(lines) == 4
     assert shown.stderr.startswith("2 queries in ")
+    assert run("search", index, "tea").stderr.startswith("1 query in ")
 
 
 def test_search_options(index: Path) -> None:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,19 @@ def test_unread_postings_change_nothing(
         # New statistics, deleted documents and further segments, so that what was surveyed is a little off.
         engine.delete([str(number) for number in range(round_, 2_000, 20)])
         engine.add([fr.Record(f"{round_}-{r.id}", r.text + " w1" * round_) for r in corpus(round_ + 7, 700)])
+
+
+def test_a_filter_surveys_so_many_lists_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, PRUNED_DOCUMENTS=1, SURVEYED=7)
+    engine = fr.Engine.from_records(corpus(3, 900), analyzer="minimal")
+    accepted = fr.Query("", filter={"session": "s1"}).filter
+    filtered = [replace(query, filter=accepted) for query in queries(4, 40)]
+    expected = answers(engine, filtered, "numpy", execution="exhaustive")
+    for _ in range(3):
+        for found, wanted in zip(answers(engine, filtered, "native", execution="pruned"), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+    ((_, masks),) = engine.index.memory.state.snapshots[""].derived["masks"].values()
+    assert masks.surveyed() == 7
 
 
 @pytest.mark.parametrize("threads", [1, 3])

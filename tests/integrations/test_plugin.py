@@ -96,7 +96,7 @@ def test_the_files_agree_and_name_what_is_there() -> None:
 
 def hook(event: Any, *arguments: str) -> tuple[int, str]:
     done = CliRunner().invoke(main, ["hook", "~/memory", *arguments], input=json.dumps(event))
-    return done.exit_code, done.stdout
+    return done.exit_code, done.stdout or done.stderr
 
 
 def test_the_hook_says_what_fits_and_never_stops_a_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,5 +118,7 @@ def test_the_hook_says_what_fits_and_never_stops_a_prompt(tmp_path: Path, monkey
             assert all(len(row) < 350 for row in rows)
         assert hook({**asked, "prompt": "zebra"}) == hook({**asked, "prompt": " "}) == hook({}) == (0, "")
     (tmp_path / "memory" / "records.sqlite").write_bytes(b"damaged")
-    for wrong in ([asked], ["no object"]):
-        assert hook(*wrong)[0] == 1
+    code, told = hook(asked)
+    assert (code, "records.sqlite" in told) == (1, True)
+    for event in ([asked], "no object", None):
+        assert hook(event) == (1, "fanrank: an event of a hook is a JSON object; it stands on standard input\n")

@@ -1,18 +1,22 @@
 """Each limit of a server: a request beyond it is refused by name, and one at it is answered."""
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+from support import borders
 
 import fanrank as fr
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.feedback.registry import FEEDBACKS, PRESETS, feedback_of, feedback_to_dict
 from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.engine.route.policy import POLICIES, answerer_to_dict
+from fanrank.server import cancelling
 from fanrank.server.access import Principal
 from fanrank.server.app import make_app
 from fanrank.server.limits import HELP, Limits
@@ -311,6 +315,31 @@ def test_a_passed_deadline_is_a_problem(client: TestClient) -> None:
     ):
         answer = client.post(address, json=body, headers={"fanrank-deadline": "1e-9"})
         assert (answer.status_code, answer.json()["title"]) == (504, "DeadlineError"), address
+
+
+def test_an_audit_that_nobody_waits_for_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, ASKED_TOGETHER=4, ASKED_AT_ONCE=2)
+    engine = fr.Engine()
+    engine.add([{"id": f"r{place}", "text": f"tea {place}"} for place in range(30)])
+    search, asked, late = engine.search, list[int](), False
+
+    def searching(queries: Any, *given: Any, **keywords: Any) -> fr.Hits:
+        asked.append(len(queries))
+        return search(queries, *given, **keywords)
+
+    def monotonic() -> float:
+        """The deadline passes during the first search."""
+        return time.monotonic() + 3_600.0 * (late and bool(asked))
+
+    monkeypatch.setattr(engine, "search", searching)
+    monkeypatch.setattr(cancelling, "time", SimpleNamespace(monotonic=monotonic))
+    with TestClient(make_app(engine)) as client:
+        assert client.post("/v1/audit", json={}).json()["audit"]["passed"]
+        assert asked == [2] * 15
+        asked.clear()
+        late = True
+        assert client.post("/v1/audit", json={}).json()["title"] == "DeadlineError"
+        assert asked == [2], "the next one is not made"
 
 
 def test_a_deadline_is_seconds_up_to_the_servers_own(client: TestClient, engine: fr.Engine) -> None:

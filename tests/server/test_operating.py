@@ -1,4 +1,4 @@
-"""What operators set: quotas, ends and rotations of keys, TLS, an audit log, backups, a server that reads alone."""
+"""What operators set: quotas, ends and rotations of keys, TLS, a journal, backups, a server that reads alone."""
 
 import json
 import shutil
@@ -11,15 +11,17 @@ from typing import Any
 
 import httpx
 import pytest
+from support import borders
 from support.commands import fails, run, run_json
 from support.live import serving
 from support.memories import KINDS, make_memory
 
 import fanrank as fr
-from fanrank.server.access import Quota
+from fanrank.server.access import ANYONE, Quota
 from fanrank.server.app import ServerOptions
-from fanrank.server.audit import Audit
+from fanrank.server.journal import Journal
 from fanrank.server.keys import Keyring, add_key, read_keys, remove_key, rotate_key
+from fanrank.server.quotas import Hold, Quotas
 
 
 @pytest.fixture
@@ -79,6 +81,33 @@ def test_a_namespace_holds_no_more_bytes_than_its_quota(engine: Any) -> None:
         assert ask(live, "PATCH", "/v1/records", patch).status_code == 200
 
 
+def test_usages_that_were_forgotten_are_measured_again(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, KEPT_USAGES=2)
+    with serving(engine, options=ServerOptions(quota=Quota(records=1))) as live:
+        for _ in range(2):
+            put = [ask(live, "PUT", f"/v1/records/1?namespace={name}", {"text": "tea"}) for name in "abcd"]
+            assert [one.status_code for one in put] == [200] * 4
+        more = [ask(live, "PUT", f"/v1/records/2?namespace={name}", {"text": "tea"}) for name in "abcd"]
+        assert [one.json()["title"] for one in more] == ["QuotaError"] * 4
+        assert len(live.state.quotas.latest) == 2
+
+
+def test_a_write_under_way_counts_whoever_else_writes(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, KEPT_USAGES=1)
+    quotas, hold = Quotas(engine, Quota(records=1)), Hold()
+
+    def take(hold: Hold, name: str) -> bool:
+        growths = {name: (1, 10)}
+        return quotas.take(hold, ANYONE, growths, lambda: growths)
+
+    assert take(hold, "a")
+    assert take(Hold(), "b")
+    with pytest.raises(fr.errors.QuotaError, match="it holds 1, and the write adds 1"):
+        take(Hold(), "a")
+    quotas.settle(hold, False)
+    assert take(Hold(), "a")
+
+
 def test_a_key_ends_and_is_rotated(keys: Path) -> None:
     first = add_key(keys, ["*"], name="first", expires=time.time() + 3_600)
     gone = add_key(keys, ["*"], name="gone", expires=time.time() - 1)
@@ -92,9 +121,11 @@ def test_a_key_ends_and_is_rotated(keys: Path) -> None:
         assert "the key 'gone' expired at 20" in refused.json()["detail"]
         second = rotate_key(keys, "first", 3_600)
         assert (status(first), status(second)) == (200, 200), "both secrets are good for a while"
-        third = rotate_key(keys, "first", 0)
-        assert [status(key) for key in (first, second, third)] == [401, 401, 200]
-        assert ask(live, "GET", "/v1/namespaces", key=second).json()["title"] == "KeyExpired"
+        third = rotate_key(keys, "first", 60)
+        assert [status(key) for key in (first, second, third)] == [200, 200, 200], "each has its own overlap"
+        fourth = rotate_key(keys, "first", 0)
+        assert [status(key) for key in (first, second, third, fourth)] == [401, 401, 401, 200]
+        assert ask(live, "GET", "/v1/namespaces", key=third).json()["title"] == "KeyExpired"
 
 
 def test_commands_make_keys_that_end_and_rotate_them(keys: Path) -> None:
@@ -130,10 +161,10 @@ def test_a_wrong_file_is_told_by_its_line_and_field(keys: Path, tmp_path: Path) 
     assert "line 2: serve has no option 'max-kk'" in fails("serve", tmp_path / "m", "--config", settings)
 
 
-def test_every_write_and_change_of_a_key_is_in_the_audit_log(engine: Any, keys: Path, tmp_path: Path) -> None:
+def test_every_write_and_change_of_a_key_is_in_the_journal(engine: Any, keys: Path, tmp_path: Path) -> None:
     key = add_key(keys, ["*"], name="one")
-    file = tmp_path / "audit.jsonl"
-    with serving(engine, admit=Keyring(keys), options=ServerOptions(audit=Audit(file))) as live:
+    file = tmp_path / "journal.jsonl"
+    with serving(engine, admit=Keyring(keys), options=ServerOptions(journal=Journal(file))) as live:
         seen = []
 
         def last() -> dict[str, Any]:
@@ -152,7 +183,16 @@ def test_every_write_and_change_of_a_key_is_in_the_audit_log(engine: Any, keys: 
         kind = {"content-type": "application/x-ndjson"}
         ask(live, "POST", "/v1/import?namespace=a", key=key, content='{"id": "m3", "text": "secret"}', headers=kind)
         assert last().items() >= {"operation": "import", "added": 1}.items()
-        ask(live, "POST", "/v1/observe", {"ids": ["m3"], "namespace": "a"}, key=key)
+        chosen = {"filter": {"role": None}, "namespace": "a"}
+        ask(live, "PATCH", "/v1/records", {**chosen, "changes": {"payload": {"x": 1}}}, key=key)
+        assert last().items() >= {"operation": "update_memory", "ids": ["m2", "m3"]}.items()
+        ask(live, "DELETE", "/v1/records", chosen, key=key)
+        assert last().items() >= {"operation": "delete_memory", "ids": ["m2", "m3"], "records": 2}.items()
+        ask(live, "POST", "/v1/records", {**records("m3", "m4"), "namespace": "a"}, key=key)
+        last()
+        ask(live, "POST", "/v1/forget", {"query": "tea", "k": 1, "namespace": "a"}, key=key)
+        assert last().items() >= {"operation": "forget", "ids": ["m3"]}.items()
+        ask(live, "POST", "/v1/observe", {"ids": ["m4"], "namespace": "a"}, key=key)
         assert last()["operation"] == "observe"
         ask(live, "POST", "/v1/search", {"query": "secret", "namespace": "a"}, key=key)
         second = add_key(keys, ["a"], name="two")
@@ -163,9 +203,15 @@ def test_every_write_and_change_of_a_key_is_in_the_audit_log(engine: Any, keys: 
         assert last()["operation"] == "key_removed"
     assert file.stat().st_mode & 0o777 == 0o600
     assert "secret" not in file.read_text()
-    with serving(engine, options=ServerOptions(audit=Audit(file, texts=True))) as live:
+    with serving(engine, options=ServerOptions(journal=Journal(file, texts=True))) as live:
         ask(live, "PUT", "/v1/records/m4?namespace=a", {"text": "secret"})
     assert json.loads(file.read_text().splitlines()[-1])["texts"] == ["secret"]
+
+
+def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Each file below a folder: when it was written, and what it holds."""
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    return {name: (path.stat().st_mtime_ns, path.read_bytes()) for name, path in files.items()}
 
 
 @pytest.mark.parametrize("kind", ["engine", "shards"])
@@ -185,6 +231,7 @@ def test_backups_are_made_and_brought_back_by_their_names(tmp_path: Path, kind: 
         memory.add([fr.Record("1", "tea", namespace="a"), fr.Record("1", "tea", namespace="b")])
         assert ask(live, "POST", "/v1/backup", {"name": "monday"}).status_code == 201
         assert [one["name"] for one in ask(live, "GET", "/v1/backups").json()["backups"]] == ["monday"]
+        copied = contents(folder / "monday")
         memory.upsert([fr.Record("1", "coffee", namespace="a"), fr.Record("2", "milk", namespace="a")])
         memory.upsert([fr.Record("1", "coffee", namespace="b")])
         done = ask(live, "POST", "/v1/restore", {"name": "monday", "namespace": "a"})
@@ -192,6 +239,7 @@ def test_backups_are_made_and_brought_back_by_their_names(tmp_path: Path, kind: 
         assert texts() == {"a/1": "tea", "b/1": "coffee"}
         assert ask(live, "POST", "/v1/restore", {"name": "monday"}).status_code == 200
         assert texts() == {"a/1": "tea", "b/1": "tea"}
+        assert contents(folder / "monday") == copied, "a restore reads its backup"
         assert ask(live, "POST", "/v1/backup", {"name": "monday"}).json()["title"] == "BackupExists"
         assert ask(live, "POST", "/v1/restore", {"name": "friday"}).json()["title"] == "UnknownBackup"
         (folder / "link").symlink_to(tmp_path)

@@ -1,4 +1,4 @@
-"""The audit log: a JSON line for each write and each change of a key, in the file before the write is answered."""
+"""The journal: a JSON line for each write and each change of a key, in the file before the write is answered."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from ..engine.callers import CHOSEN
 from ..engine.errors import StorageError
 from ..engine.records.record import Record
 from .logs import moment_of
 from .problems import Problem, as_problem
-from .seen import SEEN, Audited, Seen
+from .seen import SEEN, Journaled, Seen
 
 logger = logging.getLogger("fanrank.server")
 
 
-class Audit:
+class Journal:
     """A file to which lines are added. With `texts` they hold what was written, too. Raises `StorageError`."""
 
     def __init__(self, file: str | os.PathLike[str], *, texts: bool = False) -> None:
@@ -36,15 +37,15 @@ class Audit:
             while content:
                 content = content[os.write(self._handle, content) :]
         except OSError as error:
-            logger.error("the audit log %s cannot be written: %s", self.file, error.strerror or error)
-            detail = "the audit log cannot be written; whether the write was made is not in it"
-            raise Problem(503, "AuditFailed", detail) from None
+            logger.error("the journal %s cannot be written: %s", self.file, error.strerror or error)
+            detail = "the journal cannot be written; whether the write was made is not in it"
+            raise Problem(503, "JournalFailed", detail) from None
 
     def close(self) -> None:
         os.close(self._handle)
 
 
-def audited(
+def journaled(
     operation: str,
     namespaces: Iterable[str | None] = (),
     *,
@@ -54,18 +55,19 @@ def audited(
 ) -> AbstractContextManager[dict[str, Any]]:
     """Put a line about the write that is made in the block, which may add to it. It says the error of one that failed.
 
-    `written` are its records, or `ids` name them. What was `said` beside them is in the line where texts are.
+    `written` are its records, or `ids` name them; where a verb of the engine chooses them itself, it tells their ids.
+    What was `said` beside them is in the line where texts are.
     """
     seen = SEEN.get()
-    if seen is None or seen.audit is None:
+    if seen is None or seen.journal is None:
         return nullcontext({})
-    return _told(seen, seen.audit, operation, namespaces, ids, written, said)
+    return _told(seen, seen.journal, operation, namespaces, ids, written, said)
 
 
 @contextmanager
 def _told(
     seen: Seen,
-    audit: Audited,
+    journal: Journaled,
     operation: str,
     namespaces: Iterable[str | None],
     ids: Iterable[str],
@@ -80,9 +82,10 @@ def _told(
         line["namespaces"] = sorted(name for name in spaces if name is not None) if None not in spaces else None
     if names:
         line["ids"] = names
-    if audit.texts:
+    if journal.texts:
         line |= {name: value for name, value in said.items() if value is not None}
         line |= {"texts": [record.text for record in records]} if records else {}
+    chosen = CHOSEN.set(lambda ids: line.update(ids=[*ids]))
     try:
         yield line
     except Exception as error:
@@ -92,4 +95,5 @@ def _told(
         line["error"] = "unknown: nobody waited for it"
         raise
     finally:
-        audit.put(line)
+        CHOSEN.reset(chosen)
+        journal.put(line)
