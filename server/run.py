@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,9 @@ from .workers import Seat, Supervisor, check_workers
 HOST, PORT = "127.0.0.1", 8765
 LAST_SECONDS = 0.8
 """Seconds after the time for what is under way in which the process ends: half of them for the refusals of the rest."""
+SWITCH_SECONDS = 0.0005
+"""Seconds for which a thread that computes keeps the interpreter from others. The event loop gives it up with each call
+of the system, and got it back after Python's own 5 ms."""
 BACKLOG = 2_048
 """Connections that wait to be accepted. The system may have a lower limit of its own."""
 
@@ -150,7 +154,12 @@ def run_app(
     for listener in listeners:
         listener.listen(BACKLOG)
     announce(url_of(listeners, options is not None and options.certificate is not None))
-    server.run(sockets=listeners)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        server.run(sockets=listeners)
+    finally:
+        sys.setswitchinterval(before)
 
 
 def make_server(

@@ -1,4 +1,4 @@
-"""How many of fanrank's own functions a small request calls, from its head to its answer."""
+"""How many of fanrank's own functions a small request calls, and how soon its event loop has the interpreter again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 import fanrank as fr
+from fanrank.server import run
 from fanrank.server.app import make_app
+from fanrank.server.limits import Limits
 
 OWN = str(Path(fr.__file__).parent)
 RECORDS = [fr.Record(f"r{n}", f"alpha beta w{n % 7} gamma") for n in range(500)]
@@ -41,7 +43,7 @@ def own_calls(app: Any, method: str, path: str, bodies: list[dict[str, Any]]) ->
         await app(scope, receive, send)
         assert sent[0]["status"] < 300
 
-    async def run() -> None:
+    async def ask_all() -> None:
         first, *others = bodies
         await ask(first)
         before = sys.getprofile()
@@ -52,7 +54,7 @@ def own_calls(app: Any, method: str, path: str, bodies: list[dict[str, Any]]) ->
         finally:
             sys.setprofile(before)
 
-    asyncio.run(run())
+    asyncio.run(ask_all())
     return calls / (len(bodies) - 1)
 
 
@@ -69,3 +71,16 @@ def test_a_search_of_one_text_takes_at_most_148_calls() -> None:
         pytest.skip("the compiled loops are not there")
     bodies = [{"query": f"alpha w{n % 7}", "k": 3} for n in range(9)]
     assert own_calls(make_app(engine, local=True), "POST", "/v1/search", bodies) <= 148
+
+
+def test_threads_of_a_server_change_places_ten_times_as_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(run.Server, "run", lambda self, sockets: seen.append(sys.getswitchinterval()))
+    before, listeners = sys.getswitchinterval(), run.open_sockets(run.HOST, 0, loopback_only=True)
+    try:
+        run.run_app(fr.Engine(), listeners, None, Limits())
+    finally:
+        for listener in listeners:
+            listener.close()
+    assert seen == [pytest.approx(run.SWITCH_SECONDS)]
+    assert sys.getswitchinterval() == before
