@@ -83,7 +83,7 @@ def test_queries_of_one_split_namespace_that_cannot_be_answered_in_the_same_way(
 
 def test_why_a_query_has_no_hits_is_what_one_engine_says() -> None:
     one, several = fr.Engine(), sharded(2, split=["big"])
-    words = "ant bee cat dog emu fox gnu hen".split()
+    words = ["ant", "bee", "cat", "dog", "emu", "fox", "gnu", "hen"]
     records = [fr.Record(f"r{n}", word, "big", time=n * DAY) for n, word in enumerate(words)]
     for engine in (one, several):
         engine.add(records)
