@@ -113,7 +113,7 @@ def answer(
     prepared = _prepare(snapshot, strategy, assistant)
     if prepared is None:
         return None
-    first = alike.given[0]
+    first: Any = alike.given[0]
     sources = sources_of(memory, (_PLAIN if type(first) is str else first,))
     if sources.records is None:
         return None
