@@ -245,6 +245,7 @@ class Coordinator(Deciding):
         """Delete a namespace with all its records."""
         split = namespace in self.placement.split
         with self._bounded(), self.holding(None if split else [namespace]), self._copying_of([namespace]):
+            self._give_up_move(namespace)
             homes, part = self.placement.homes(namespace), Part(drop=(namespace,))
             if len(homes) > 1:
                 acknowledged = self.decide(
@@ -260,6 +261,9 @@ class Coordinator(Deciding):
 
     def _make_room(self, added: Sequence[Record]) -> None:
         """Prepare the placement for these records (`moves/moves.py`)."""
+
+    def _give_up_move(self, namespace: str) -> None:
+        """End the move of a namespace that this thread holds (`moves/moves.py`)."""
 
     def _clear_copies(self) -> None:
         """Delete the copies of moves that were given up (`moves/moves.py`)."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -303,14 +303,14 @@ class MovingCoordinator(Coordinator):
         return [int(link.number in waiting) for link in self.links]
 
     def drop(self, namespace: str) -> None:
-        if namespace not in self._moves:
+        # A copy is deleted with it where all shards are held. One of a move that begins meanwhile is deleted next.
+        with self.paused() if namespace in self._moves else nullcontext():
             super().drop(namespace)
-            return
-        with self.paused():
-            if namespace in self._moves:
-                self._give_up(self._moves[namespace])
-                self._clear_copies()
-            super().drop(namespace)
+
+    def _give_up_move(self, namespace: str) -> None:
+        if namespace in self._moves:
+            self._give_up(self._moves[namespace])
+            self._clear_copies()
 
     def forget_setting(self, name: str) -> None:
         """Keep a setting no longer that stands beside the placement."""

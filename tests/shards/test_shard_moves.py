@@ -392,3 +392,36 @@ def test_groups_are_small_and_larger_namespaces_go_by_themselves(tmp_path: Path)
         assert several.coordinator.placement.homes(step.namespace) == (step.before if step is steps[2] else step.after)
     check_grouped(one, several, 20)
     several.close()
+
+
+def test_what_is_dropped_while_its_move_begins_stays_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The move begins after the drop has looked for one, and before it holds the namespace."""
+    engine = open_in_small_pages(tmp_path / "several", shards=2)
+    coordinator = engine.coordinator
+    engine.add([fr.Record(str(n), "ant", namespace="big") for n in range(20)])
+    (home,) = coordinator.placement.homes("big")
+    bounded = coordinator._bounded
+    begun, dropped = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        begun.set()
+        assert dropped.wait(30)
+
+    failpoints.arm("move.page", action=pause)
+    mover = threading.Thread(target=coordinator.place, args=("big", ((home + 1) % 2,)))
+
+    def late() -> Any:
+        monkeypatch.setattr(coordinator, "_bounded", bounded)
+        mover.start()
+        assert begun.wait(30)
+        return bounded()
+
+    monkeypatch.setattr(coordinator, "_bounded", late)
+    engine.drop("big")
+    dropped.set()
+    mover.join(30)
+    assert not mover.is_alive()
+    assert (engine.count(namespace="big"), [*engine.ids(namespace="big")], coordinator.moving()) == (0, [], [])
+    engine.add([fr.Record("0", "ant", namespace="big")])
+    assert engine.count(namespace="big") == 1
+    engine.close()
