@@ -143,6 +143,12 @@ def read_number(answer: Any, name: str) -> int:
 
 
 @reader
+def read_twins(answer: Any) -> list[tuple[str, ...]]:
+    """The ids of each added record's twins."""
+    return [tuple(map(str, ids)) for ids in answer["twins"]]
+
+
+@reader
 def read_namespaces(answer: Any) -> tuple[list[str], str | None]:
     """The names of namespaces, and where the next page begins, if there is one."""
     return [str(row["namespace"]) for row in answer["namespaces"]], answer.get("after")

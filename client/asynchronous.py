@@ -19,7 +19,7 @@ from ..engine.offered import awaited
 from ..engine.records.explanation import Explanation, FusedExplanation
 from ..engine.records.filters import AnyFilter
 from ..engine.records.record import Record
-from ..engine.signatures import hinting
+from ..engine.signatures import KEEP, Twins, hinting
 from ..engine.writing import AnyRecord
 from . import calls
 from .calls import Asked, Call
@@ -155,10 +155,11 @@ class AsyncClient:
         *,
         vectors: Given = None,
         ttl: Span | None = None,
+        twins: Twins = KEEP,
         batch: int | None = None,
     ) -> int:
         """As `Memory.add`."""
-        return await self._run(write_parts(records, "add", vectors, ttl, self.space, batch))
+        return await self._run(write_parts(records, "add", vectors, ttl, self.space, batch, twins))
 
     def records(
         self,

@@ -29,7 +29,7 @@ from ..engine.route.by_namespace import ByNamespace, answerer_of
 from ..engine.route.policy import answerer_to_dict
 from ..engine.search.given import AnyBatch, own_queries, set_defaults
 from ..engine.search.options import SearchOptions
-from ..engine.signatures import SearchKeywords, split_defaults
+from ..engine.signatures import KEEP, SearchKeywords, Twins, check_twins, split_defaults
 from ..engine.writing import AnyRecord
 
 LONGEST_PAGE = 1_000
@@ -153,14 +153,21 @@ def explain(query: Query, document: str, strategy: Any) -> Call:
 
 
 def write(
-    records: Iterable[AnyRecord], mode: str, vectors: Given, ttl: Span | None, space: str | None, batch: int | None
+    records: Iterable[AnyRecord],
+    mode: str,
+    vectors: Given,
+    ttl: Span | None,
+    space: str | None,
+    batch: int | None,
+    twins: Twins = KEEP,
 ) -> tuple[Call, ...]:
     """Records that are added, updated or both (``upsert``), in one write or in several."""
     check_batch(records, mode)
     if vectors is not None:
         records = _with_vectors(as_records(records), vectors)
     rows = [_row(record, space) for record in as_records(records)]
-    body: dict[str, Any] = {"mode": mode}
+    check_twins(twins)
+    body: dict[str, Any] = {"mode": mode} if twins == KEEP else {"mode": mode, "twins": twins}
     if ttl is not None:
         try:
             body["ttl"] = to_span(ttl)

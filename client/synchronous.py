@@ -36,10 +36,10 @@ from ..engine.records.record import Record
 from ..engine.route.by_namespace import ByNamespace
 from ..engine.route.policy import Policy
 from ..engine.search.given import AnyBatch, AnyQuery
-from ..engine.signatures import hinting
+from ..engine.signatures import KEEP, Twins, hinting
 from ..engine.storage.row_codec import JSON
 from ..engine.trust.runs import Writes
-from ..engine.writing import AnyRecord
+from ..engine.writing import Added, AnyRecord
 from . import answers, calls
 from .answers import Page
 from .calls import Asked, Call, SentKeywords
@@ -72,11 +72,18 @@ def _sent(verb: Offered, name: str) -> Any:
 
 
 def write_parts(
-    records: Iterable[AnyRecord], mode: str, vectors: Given, ttl: Span | None, space: str | None, batch: int | None
+    records: Iterable[AnyRecord],
+    mode: str,
+    vectors: Given,
+    ttl: Span | None,
+    space: str | None,
+    batch: int | None,
+    twins: Twins = KEEP,
 ) -> Steps[int]:
     """A write in parts of `batch` records; it returns how many were written."""
-    parts = yield from several(calls.write(records, mode, vectors, ttl, space, batch))
-    return sum([answers.read_number(part, "written") for part in parts])
+    parts = yield from several(calls.write(records, mode, vectors, ttl, space, batch, twins))
+    count = sum([answers.read_number(part, "written") for part in parts])
+    return count if twins == KEEP else Added.of(count, twins=[*chain.from_iterable(map(answers.read_twins, parts))])
 
 
 def every_namespace() -> Steps[tuple[str, ...]]:
@@ -248,14 +255,15 @@ class Client(Memory, lacking=CLIENT, made=_sent):
         threads: int | None = None,
         ttl: Span | None = None,
         receipts: bool = False,
+        twins: Twins = KEEP,
         batch: int | None = None,
     ) -> int:
         """As `Memory.add`; `progress` and `threads` say nothing here."""
         if receipts:
             whole = [*as_records(records)]
             named = [replace(one, namespace=self._named(one.namespace)) for one in whole]
-            return self._with_receipts(self.add(named, vectors=vectors, ttl=ttl, batch=batch), named)
-        return self._run(write_parts(records, "add", vectors, ttl, self.space, batch))
+            return self._with_receipts(self.add(named, vectors=vectors, ttl=ttl, twins=twins, batch=batch), named)
+        return self._run(write_parts(records, "add", vectors, ttl, self.space, batch, twins))
 
     @steps
     def update(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import lru_cache, wraps
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Annotated, Any, Literal, TypedDict, TypeVar, cast, get_args
 
 from .encoders.encoder import Encoder
 from .encoders.sparse import TermEncoder
-from .errors import check_names
+from .errors import ParameterError, check_names, choices
 from .hybrid.strategy import BM25, AnyStrategy
 from .moments import Span
 from .plan.options import AUTO
+from .records.checks import About
 from .records.query import DEFAULTS, QueryDefaults
 from .rerank.reranker import DEPTH, CheckedReranker
 from .route.by_namespace import AnyAnswerer, ByNamespace, answerer_of
@@ -87,6 +88,20 @@ class CandidateKeywords(TypedDict, total=False):
 
     threads: int
     execution: str
+
+
+Twins = Literal["keep", "skip", "replace", "tell"]
+KEEP: Twins = "keep"
+ABOUT_TWINS = (
+    "Of a record whose text its namespace holds already: keep writes it, tell writes it and names the others, skip "
+    "leaves it out, replace takes the others away."
+)
+TwinsField = Annotated[Twins, About(ABOUT_TWINS)]
+
+
+def check_twins(twins: str) -> None:
+    if twins not in get_args(Twins):
+        raise ParameterError(f"unknown twins {twins!r}{choices(twins, get_args(Twins))}")
 
 
 def check_keywords(keywords: BatchKeywords, verb: str) -> None:

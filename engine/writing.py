@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from .callers import CHOSEN
 from .encoders.embed import Given
@@ -17,7 +16,6 @@ from .encoders.patch import Patch, RecordFields
 from .errors import ParameterError, RecordError, StorageError, UnknownIdError
 from .index.bm25 import BM25
 from .index.columns import ANY
-from .listing.matching import ids_in, searched
 from .moments import Span
 from .monitor.monitor import Monitor, checked_namespace, checked_scope
 from .offered import COMMAND, TOOL, offered
@@ -27,7 +25,8 @@ from .records.filters import PAYLOAD, Filter, parse_filter
 from .records.jsonl import as_records, check_batch, checked_ids, expiring
 from .records.record import Record
 from .searcher import Searcher
-from .storage.pending import Decision, Pending
+from .signatures import KEEP, Twins, TwinsField, check_twins
+from .storage.pending import Decision
 from .storage.writes import Batch, Outcome
 
 if sys.version_info >= (3, 11):
@@ -36,6 +35,7 @@ else:
     from typing_extensions import Unpack
 
 if TYPE_CHECKING:
+    from .serve.deciding import Reader
     from .serve.writers import Draft, Writers
 
 T = TypeVar("T")
@@ -53,48 +53,15 @@ class Added(int):
 
     receipts: list[dict[str, Any]]
     """For each record, in their order, what `Memory.receipts` says of it."""
+    twins: list[tuple[str, ...]]
+    """For each record, in their order, the ids of the records that had its text when it came, the oldest first."""
 
     @classmethod
-    def of(cls, count: int, receipts: list[dict[str, Any]]) -> Added:
+    def of(cls, count: int, **more: Any) -> Added:
+        """`count` with `more`, beside what it has already."""
         added = cls(count)
-        added.receipts = receipts
+        added.__dict__.update(getattr(count, "__dict__", {}), **more)
         return added
-
-
-class Reader(Protocol):
-    """Reads the records that a batch depends on, by namespace, while no other writer comes between."""
-
-    def live(self, ids: Mapping[str, Sequence[str]]) -> Mapping[str, list[str]]:
-        """Which of these ids live records have, in their order."""
-        ...
-
-    def passing(self, filter: Filter, namespace: str | None) -> Mapping[str, list[str]]:
-        """The ids of the live records that pass, in the order of their last write."""
-        ...
-
-    def records(self, ids: Mapping[str, Sequence[str]]) -> Iterator[Record]:
-        """The live records with these ids. They are read as they are consumed."""
-        ...
-
-
-@dataclass(frozen=True)
-class PendingReader:
-    """A `Reader` of one memory."""
-
-    pending: Pending
-
-    def live(self, ids: Mapping[str, Sequence[str]]) -> Mapping[str, list[str]]:
-        found = {name: searched(self.pending.snapshot(name)).find_all(some) for name, some in ids.items()}
-        return {name: [one for one in some if one in found[name]] for name, some in ids.items()}
-
-    def passing(self, filter: Filter, namespace: str | None) -> Mapping[str, list[str]]:
-        names = self.pending.namespaces if namespace is None else (namespace,)
-        accepted = self.pending.compile(filter)
-        found = {name: list(ids_in(searched(self.pending.snapshot(name)), accepted)) for name in names}
-        return {name: ids for name, ids in found.items() if ids}
-
-    def records(self, ids: Mapping[str, Sequence[str]]) -> Iterator[Record]:
-        return chain.from_iterable(self.pending.records(name, some) for name, some in ids.items())
 
 
 class Writing:
@@ -124,6 +91,7 @@ class Writing:
         threads: int | None = None,
         ttl: Span | None = None,
         receipts: bool = False,
+        twins: TwinsField = KEEP,
     ) -> int:
         """Add records, or mappings that `Record.from_dict` reads.
 
@@ -145,16 +113,22 @@ class Writing:
         With `receipts` the answer is an `Added`, whose ``receipts`` say at which rank each record finds itself now
         (`receipts` of the memory, after the write); one that expired or was deleted meanwhile is ``gone``.
 
+        `twins` says what becomes of a record whose text its namespace holds already, or an earlier record of the batch
+        has. "keep" writes it and asks nothing. With the others the answer is an `Added` whose ``twins`` name, for each
+        record, the records with its text when it came: "tell" writes it, "skip" leaves it out, "replace" deletes the
+        others. All is decided while no other write is under way. Texts are compared by hashes of 64 bits.
+
         All or nothing: on any error the engine is as before. Raises `RecordError` for a bad record or vector, and for a
         field in `Record.fields` that the engine does not search (``Engine(fields=...)``), `DuplicateIdError` for an id
         that its namespace already holds, `UnknownIdError` for an id in `vectors` that is not in the batch,
         `EncoderError`, and `StorageError` where the records cannot be made durable.
         """
         check_batch(records, "add")
+        check_twins(twins)
         if receipts:
             self.receipts([])  # raises where there are none, before anything is written
             whole = [*as_records(records, self.bm25.fields)]
-            count = self.add(whole, vectors=vectors, progress=progress, threads=threads, ttl=ttl)
+            count = self.add(whole, vectors=vectors, progress=progress, threads=threads, ttl=ttl, twins=twins)
             return self._with_receipts(count, whole)
         shown = records
         if shows_progress(progress):
@@ -164,7 +138,25 @@ class Writing:
         if threads is not None:
             positive("threads", threads)
         encoded = self.searcher.models.encode(expiring(as_records(shown, self.bm25.fields), ttl), vectors)
-        return self._write(added=encoded, threads=threads)
+        return self._write(added=encoded, threads=threads) if twins == KEEP else self._add_beside([*encoded], twins)
+
+    def _add_beside(self, records: Sequence[Record], twins: Twins) -> Added:
+        """Add those of the records that `twins` lets in beside what is there."""
+        from .serve.deciding import decide_twins
+
+        self.index.ready().check_texts()
+        texts: dict[str, list[str]] = {}
+        for record in records:
+            texts.setdefault(record.namespace, []).append(record.text)
+        named: list[tuple[str, ...]] = []
+
+        def decide(reader: Reader) -> Decision:
+            nonlocal named
+            removed, written, named = decide_twins(records, reader.having(texts), twins)
+            return removed, written
+
+        count = self._write_decided([*texts], decide)
+        return Added.of(count, twins=named)
 
     def _with_receipts(self, count: int, records: Sequence[Record]) -> Added:
         """The number of records that were added, and what each finds."""
@@ -173,7 +165,7 @@ class Writing:
             ids.setdefault(record.namespace, []).append(record.id)
         parts = [(name, own[i : i + ASKED_FOR]) for name, own in ids.items() for i in range(0, len(own), ASKED_FOR)]
         found = {(one["namespace"], one["id"]): one for name, own in parts for one in self._receipts_of(own, name)}
-        return Added.of(count, [found[record.namespace, record.id] for record in records])
+        return Added.of(count, receipts=[found[record.namespace, record.id] for record in records])
 
     def _receipts_of(self, ids: Sequence[str], namespace: str) -> list[dict[str, Any]]:
         """As `receipts`, also of records that are gone: what was written is no error any more."""
@@ -334,12 +326,16 @@ class Writing:
         vectors: Given = None,
         threads: int | None = None,
         ttl: Span | None = None,
+        twins: Twins = KEEP,
     ) -> int:
         """As `add`, awaited. A thread of the engine's own writes; `records` are read there.
 
         A call that is cancelled before its thread began writes nothing. One that had begun goes on: its batch is
         written whole, or fails whole, though nobody waits for it. `get` or `fetch` then tell which.
         """
+        if twins != KEEP:
+            work = partial(self.add, records, vectors=vectors, threads=threads, ttl=ttl, twins=twins)
+            return await self._write_awaited(work)
         return await self._write_joined(
             partial(self.add, records, vectors=vectors, threads=threads, ttl=ttl),
             partial(self._adding, records, vectors, ttl),
@@ -391,6 +387,8 @@ class Writing:
 
     def _write_decided(self, namespaces: Collection[str] | None, decide: Callable[[Reader], Decision]) -> int:
         """Write what `decide` makes of records of these namespaces (None: of any), as `Storage.write`."""
+        from .serve.deciding import PendingReader  # a plain write needs none of it
+
         return self.index.ready().write(decide=lambda pending: decide(PendingReader(pending)))
 
     def _write_passing(

@@ -32,6 +32,7 @@ from ..engine.offered import TOOL, Offered, offered_at
 from ..engine.records.declared import Declared
 from ..engine.records.hits import Hits
 from ..engine.records.record import Record
+from ..engine.signatures import ABOUT_TWINS, KEEP, Twins
 from .access import ANYONE, Principal, check_read, check_write, principal_of
 from .cancelling import Cancellation, caller_of, in_thread
 from .changes import within_quota
@@ -70,10 +71,9 @@ TEXT_BUDGET = 20_000
 SHOWN_MISTAKES = 5
 
 T = TypeVar("T")
-Asked = Context[Any, Any]
-Namespace = Annotated[
-    str, Field(description="The namespace of the records. Left out: the server's own, or the one that the key reaches.")
-]
+Asked, Pair = Context[Any, Any], tuple[Record, NewRecord]
+_SPACE = "The namespace of the records. Left out: the server's own, or the one that the key reaches."
+Namespace = Annotated[str, Field(description=_SPACE)]
 K = Annotated[int, Field(ge=1, description="Hits of each query.")]
 FilterJson = Annotated[
     dict[str, Any] | None,
@@ -338,6 +338,7 @@ class Tools:
         records: Annotated[list[NewRecord], Field(description="What to remember.")],
         namespace: Namespace = "",
         replace: Annotated[bool, Field(description="Replace records that have the same id.")] = False,
+        twins: Annotated[Twins, Field(description=ABOUT_TWINS)] = KEEP,
     ) -> Annotated[CallToolResult, Remembered]:
         """Write records, all or none; they are on disk and found by searches once this answers.
 
@@ -359,10 +360,11 @@ class Tools:
                 work = self.engine.aupsert(fresh)
                 written = await write_engine(UPSERT, (namespace,), work, records=len(fresh), written=fresh)
         else:
-            written = await self._add_new(context, once, namespace)
-        return make_result(Remembered(namespace=namespace, ids=[record.id for record in made], written=written))
+            written = await self._add_new(context, once, namespace, twins)
+        about = {"ids": [record.id for record in made], "twins": getattr(written, "twins", None)}
+        return make_result(Remembered(namespace=namespace, written=written, **about))
 
-    async def _add_new(self, context: Asked, records: list[tuple[Record, NewRecord]], namespace: str) -> int:
+    async def _add_new(self, context: Asked, records: list[Pair], namespace: str, twins: Twins) -> int:
         """Add those that are not there. Of ids that the caller gave, one that is there is an error."""
         tried = None
         while True:
@@ -376,7 +378,7 @@ class Tools:
             try:
                 fresh = [record for record, _ in records]
                 async with within_quota(self._request(context), fresh):
-                    work = self.engine.aadd(fresh)
+                    work = self.engine.aadd(fresh, twins=twins)
                     return await write_engine(CREATE, (namespace,), work, records=len(fresh), written=fresh)
             except DuplicateIdError:
                 # Another call wrote the same text in between: look again. Otherwise two have one id.

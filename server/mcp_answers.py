@@ -89,6 +89,7 @@ class Remembered(BaseModel):
     namespace: str
     ids: list[str] = Field(description="The id of each record, in the order given.")
     written: int = Field(description="How many were written. The others were there already.")
+    twins: list[list[str]] | None = Field(None, description="Per record that was not there: those with its text.")
 
 
 class Forgotten(BaseModel):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,6 +16,7 @@ from starlette.responses import Response
 from ..engine.listing.orders import ORDERS
 from ..engine.offered import Offered
 from ..engine.records.declared import Declared
+from ..engine.signatures import ABOUT_TWINS, KEEP, Twins
 from . import backups, carry, changes, records, search, status, vector_stores, verbs
 from .limits import Limits
 from .records import LONGEST_PAGE, MODES, MOST_NAMESPACES, PAGE
@@ -170,13 +171,15 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
     }
     first = {"id": "m1", "text": "Ana prefers tea", "role": "user", "time": "2026-11-23T09:00:00Z"}
     second = {"id": "m2", "text": "Error 4711: fixed by rotating the key", "role": "tool", "payload": {"run": 7}}
+    named = several(text("An id."), "The records with the text of one that was added, the oldest first.")
+    written = thing({"written": whole("Records."), "twins": several(named, "Where asked for.")}, "written")
     return (
         Operation(
             "POST",
             "/v1/records",
             records.write,
             "writeRecords",
-            {200: counted("written"), 201: counted("written")},
+            {200: counted("written"), 201: written},
             Example(body={"namespace": "users/ana", "records": [first, second]}),
             thing(
                 {
@@ -191,6 +194,7 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
                         **SPAN,
                         "description": f"Records without `expires` expire after this. {SPAN['description']}",
                     },
+                    "twins": text(ABOUT_TWINS, enum=[*get_args(Twins)], default=KEEP),
                 },
                 "records",
             ),

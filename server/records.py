@@ -13,8 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..engine.carry.rows import from_json, to_json
-from ..engine.errors import RecordError, UnknownIdError
+from ..engine.errors import ParameterError, RecordError, UnknownIdError
 from ..engine.records.record import Record
+from ..engine.signatures import KEEP, check_twins
 from .access import Principal, check_read, check_write, principal_of
 from .answer_limits import too_large
 from .bodies import in_thread_if_large, read_filter, read_json, read_parameters, require, take
@@ -27,7 +28,7 @@ from .record_limits import check_record, may_be_large
 from .spans import CREATE, DELETE, UPDATE, UPSERT
 from .state import state_of
 
-WRITE_FIELDS = ("records", "namespace", "mode", "ttl")
+WRITE_FIELDS = ("records", "namespace", "mode", "ttl", "twins")
 FETCH_FIELDS = ("ids", "namespace")
 DELETE_FIELDS = ("ids", "filter", "namespace", "missing_ok")
 MODES = {"add": CREATE, "update": UPDATE, "upsert": UPSERT}
@@ -51,15 +52,23 @@ async def write(request: Request) -> Response:
     if mode not in MODES:
         raise Problem(422, "InvalidField", f"mode must be one of {', '.join(MODES)}", field="mode")
     records = await in_thread_if_large(request, _read_records, request, body, principal, state.limits)
-    ttl = take(body, "ttl", (str, int, float))
+    ttl, twins = take(body, "ttl", (str, int, float)), take(body, "twins", str, KEEP)
+    try:
+        check_twins(twins)
+    except ParameterError as error:
+        raise Problem.of(error, field="twins") from None
+    if mode != "add" and twins != KEEP:
+        raise Problem(422, "InvalidField", "twins are for new records: leave it out, or add", field="twins")
     try:
         work, awaited = getattr(state.engine, mode), getattr(state.engine, f"a{mode}")
         namespaces = (record.namespace for record in records)
         counts: dict[str, Any] = {"records": len(records), "written": records}
+        counts |= {} if twins == KEEP else {"twins": twins}
         count = await change(request, MODES[mode], namespaces, work, records, awaited=awaited, ttl=ttl, **counts)
     except RecordError as error:
         raise Problem.of(error, field="records") from None
-    return json_response({"written": count}, 201 if mode == "add" else 200)
+    answer = {"written": count} if twins == KEEP else {"written": count, "twins": getattr(count, "twins", [])}
+    return json_response(answer, 201 if mode == "add" else 200)
 
 
 def _read_records(request: Request, body: dict[str, Any], principal: Principal, limits: Limits) -> list[Record]:

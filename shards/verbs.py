@@ -39,7 +39,7 @@ from ..engine.trust.runs import Writes
 from .coordinator.columns import change_columns
 from .coordinator.coordinator import Coordinator
 from .coordinator.learning import find_windows, frequencies_of, learned_of, most_frequent, ranks_over, tell
-from .listing.listing import ShardedPages, events_written, ids_written, matching_in
+from .listing.listing import ShardedPages, events_written, ids_having, ids_written, matching_in
 from .moves.balancing import Step, plan_steps, together
 from .moves.moves import MovingCoordinator
 from .opening.backup import ShardedBackupReport, back_up, check_backup, restore
@@ -425,7 +425,7 @@ class ShardedVerbs(Memory):
 
 
 class HeldReader:
-    """Reads records of shards that its thread holds, as `Reader` of `engine/writing.py` and of `carry/importing.py`."""
+    """Reads records of shards that its thread holds, as each `Reader` of the engine (`serve`, `carry`)."""
 
     def __init__(self, engine: ShardedVerbs) -> None:
         self._engine = engine
@@ -443,6 +443,9 @@ class HeldReader:
     def passing(self, filter: Filter, namespace: str | None) -> dict[str, list[str]]:
         return self._engine.ids_where(filter, namespace)
 
+    def having(self, texts: Mapping[str, Sequence[str]]) -> dict[str, list[list[str]]]:
+        return self._engine.searcher.retry(lambda launch: ids_having(launch, texts))
+
     def records(self, ids: Mapping[str, Sequence[str]]) -> Iterator[Record]:
         keys = [(name, record_id) for name, some in ids.items() for record_id in some]
         found = self._found if self._found.keys() >= {*keys} else self._engine.find(ids)
@@ -450,12 +453,10 @@ class HeldReader:
 
     def find(self, ids: Mapping[str, Sequence[str]], clock: float, compare: bool) -> dict[str, Held]:
         def ask(launch: Launch) -> dict[str, Held]:
-            wanted = launch.view.placement.by_shard(ids)
-            held = {name: Held({}, set()) for name in ids}
+            held, wanted = {name: Held({}, set()) for name in ids}, launch.view.placement.by_shard(ids)
             asked = {shard: (find_held, own, clock, compare) for shard, own in wanted.items()}
-            for answer in launch.read(asked).values():
-                for name, own in answer.items():
-                    held[name] = Held({**held[name].records, **own.records}, {*held[name].expired, *own.expired})
+            for name, own in chain.from_iterable(answer.items() for answer in launch.read(asked).values()):
+                held[name] = Held({**held[name].records, **own.records}, {*held[name].expired, *own.expired})
             return held
 
         return self._engine.searcher.retry(ask)

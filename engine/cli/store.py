@@ -13,11 +13,15 @@ from ..carry.files import format_of
 from ..carry.importing import check_model, read
 from ..carry.rows import model_of
 from ..errors import DuplicateIdError, ParameterError, RecordError, StorageError
+from ..records.declared import declared_parameters
 from ..records.record import Record
+from ..signatures import KEEP, Twins
+from ..writing import Writing
 from .options import (
     EngineParameters,
     Models,
     accept_loss_option,
+    declared_option,
     engine_options,
     format_option,
     json_option,
@@ -42,6 +46,7 @@ from .values import STANDARD, check_source, parse_filters
     is_flag=True,
     help="Write in batches, and pass over records that are there as they are: what was stopped goes on where it was.",
 )
+@declared_option(declared_parameters(Writing.add, ("self",))["twins"])
 @accept_loss_option
 @shard_options
 @engine_options
@@ -56,6 +61,7 @@ def add(
     format: str | None,
     replace: bool,
     resume: bool,
+    twins: Twins,
     accept_loss: bool,
     shard_settings: ShardSettings,
     parameters: EngineParameters,
@@ -70,6 +76,8 @@ def add(
     With --resume, and at the address of a server, what stands before an error is added, and records that have expired
     are passed over.
     """
+    if twins != KEEP and (replace or resume or is_address(path)):
+        raise ParameterError("--twins is for new records in one write: leave out --upsert and --resume, or an address")
     given = parameters.given_keywords(context)
     started = time.perf_counter()
     source = sys.stdin.buffer if file == STANDARD else file
@@ -84,13 +92,22 @@ def add(
             model = model_of(engine.pin)
             records = expired.counted(check_model(carried, model) for carried in read(source, format))
             try:
-                done = {"added": engine.upsert(records) if replace else engine.add(records, progress=True)}
+                if twins == KEEP:
+                    done = {"added": engine.upsert(records) if replace else engine.add(records, progress=True)}
+                else:
+                    answer = engine.add(records, progress=True, twins=twins)
+                    done = {"added": int(answer), "twins": sum(map(bool, vars(answer)["twins"]))}
             except DuplicateIdError as error:
                 if file == STANDARD:
                     raise
                 raise _name_lines(error, file, format) from None
         result = {"path": path, **done, "seconds": time.perf_counter() - started, **engine.stats()}
-    words = {"replaced": "replaced", "held": "there before as they are", "expired": "passed over as they have expired"}
+    words = {
+        "twins": "with the text of another",
+        "replaced": "replaced",
+        "held": "there before as they are",
+        "expired": "passed over as they have expired",
+    }
     counts = [f"{count:,} {word}" for name, word in words.items() if (count := done.get(name))]
     added = f"{done['added']:,} records added"
     added += f" ({expired.count:,} of them have expired already)" if expired.count else ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Flags, Integers
+from ..arrays import Flags, Integers, ranges
 from ..locks import once
 
 
@@ -25,9 +25,20 @@ class TextHashes:
         documents = np.flatnonzero(self.known)
         return documents[np.argsort(self.values[documents], kind="stable")]
 
+    @once
+    def sorted(self) -> npt.NDArray[np.uint64]:
+        """The hashes of `order`."""
+        return self.values[self.order]
+
+    def find(self, wanted: npt.NDArray[np.uint64]) -> tuple[Integers, Integers]:
+        """(places, documents): which documents have the hash at which place of `wanted`, by place, then by arrival."""
+        low = np.searchsorted(self.sorted, wanted)
+        counts = np.searchsorted(self.sorted, wanted, "right") - low
+        return np.repeat(np.arange(len(wanted)), counts), self.order[ranges(low, counts)]
+
     @property
     def arrays(self) -> tuple[npt.NDArray[np.generic], ...]:
-        return self.values, self.known, *([vars(self)["order"]] if "order" in vars(self) else [])
+        return self.values, self.known, *(vars(self)[name] for name in ("order", "sorted") if name in vars(self))
 
     @classmethod
     def none(cls, size: int) -> TextHashes:

@@ -6,7 +6,7 @@ keep the hashes, and what merges make of them has them too, so later searches re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -148,6 +148,23 @@ def _number_texts(snapshot: Snapshot, documents: Integers) -> Integers:
             values[inside], known[inside] = held.values[places], held.known[places]
     numbers = np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return np.where(known, numbers, ABSENT)
+
+
+def having(
+    snapshot: Snapshot, namespace: str, records: RecordsOf | None, texts: Sequence[str]
+) -> tuple[Integers, Integers]:
+    """(places, documents): the live documents with the text at each place of `texts`, by place, then by arrival."""
+    wanted = hashes_of(texts)
+    found = [(np.zeros(0, dtype=np.int64),) * 2]
+    for number, held in enumerate(read_hashes(snapshot, namespace, records)):
+        places, documents = held.find(wanted)
+        alive = snapshot.alive(number)
+        if alive is not None:
+            places, documents = places[alive[documents]], documents[alive[documents]]
+        found.append((places, documents + snapshot.firsts[number]))
+    places, documents = map(np.concatenate, zip(*found, strict=True))
+    order = np.argsort(places, kind="stable")
+    return places[order], documents[order]
 
 
 def read_hashes(snapshot: Snapshot, namespace: str, records: RecordsOf | None) -> list[TextHashes]:

@@ -26,7 +26,7 @@ from ...engine.storage.state import MemoryState
 from ..protocol.order import entries_written, orders_of, strip
 from ..search.launches import Launch, ids_by_namespace
 from ..search.searcher import ShardedSearcher
-from ..shard.records import read_records
+from ..shard.records import find_having, read_records
 from ..shard.shard import Shard
 
 
@@ -128,3 +128,17 @@ def events_written(
     documents, times = events_in(state, snapshot, accepted, *asked)
     orders, ids = orders_of(snapshot, documents), snapshot.ids_of(documents).tolist()
     return list(zip(np.negative(times).tolist(), np.negative(orders).tolist(), ids, strict=True))
+
+
+def ids_having(launch: Launch, texts: Mapping[str, Sequence[str]]) -> dict[str, list[list[str]]]:
+    """The ids of the live records that have each of these texts, by namespace, in the order of their writes."""
+    wanted: dict[int, dict[str, Sequence[str]]] = {}
+    for name, some in texts.items():
+        for shard in launch.view.placement.holders(name):
+            wanted.setdefault(shard, {})[name] = some
+    pairs: dict[str, list[list[tuple[int, str]]]] = {name: [[] for _ in some] for name, some in texts.items()}
+    for answer in launch.read({shard: (find_having, own) for shard, own in wanted.items()}).values():
+        for name, found in answer.items():
+            for place, order, record_id in found:
+                pairs[name][place].append((order, record_id))
+    return {name: [[own for _, own in sorted(some)] for some in found] for name, found in pairs.items()}

@@ -6,11 +6,17 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ...engine.carry.importing import Held
 from ...engine.errors import DamagedStoreError
+from ...engine.index.columns import ORDER
 from ...engine.listing.listing import OutdatedRecordError, whole_records
+from ...engine.listing.matching import searched
+from ...engine.records.query import Query
 from ...engine.records.record import Record
 from ...engine.search.texts import stored_texts
+from ...engine.search.twins import having
 from ...engine.storage.row_codec import RECORDS
 from ...engine.storage.state import MemoryState
 from ..protocol.order import strip
@@ -69,6 +75,22 @@ def find_held(shard: Shard, state: MemoryState, ids: Ids, clock: float, compare:
             records |= {own: record for (_, own), record in read_records(shard, state, {name: there}).items()}
         held[name] = Held(records, {*snapshot.expired(clock, some)})
     return held
+
+
+def find_having(
+    shard: Shard, state: MemoryState, texts: Mapping[str, Sequence[str]]
+) -> dict[str, list[tuple[int, int, str]]]:
+    """(place, order, id) of the live records that have the text at each place, by namespace."""
+    found: dict[str, list[tuple[int, int, str]]] = {}
+    for name, some in texts.items():
+        snapshot = searched(state.snapshot(name))
+        if snapshot.segments:
+            records = shard.engine.searcher.sources(state, [Query(namespace=name)]).records
+            places, documents = having(snapshot, name, records, some)
+            orders = snapshot.numbers_of(ORDER, documents).astype(np.int64)
+            ids = snapshot.ids_of(documents)
+            found[name] = [*zip(places.tolist(), orders.tolist(), ids.tolist(), strict=True)]
+    return found
 
 
 def read_texts(shard: Shard, state: MemoryState, ids: Ids) -> Records:

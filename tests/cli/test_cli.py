@@ -76,6 +76,17 @@ def test_a_directory_that_grows(tmp_path: Path) -> None:
     assert "no such directory" in fails("stats", tmp_path / "none")
 
 
+def test_records_whose_text_is_there_are_left_out(tmp_path: Path) -> None:
+    texts = {"a": "one", "b": "one", "c": "two"}
+    path, rows = tmp_path / "memory", write(tmp_path / "rows.jsonl", [{"id": i, "text": t} for i, t in texts.items()])
+    done = run_json("add", path, rows, "--twins", "skip")
+    assert (done["added"], done["twins"], done["documents"]) == (2, 1, 2)
+    assert run("add", path, rows, "--twins", "skip").stdout.startswith(
+        "0 records added, 3 with the text of another, 2 "
+    )
+    assert "leave out --upsert and --resume" in fails("add", path, rows, "--twins", "skip", "--upsert")
+
+
 def test_help_and_version() -> None:
     shown = run("--help").stdout
     assert "Rank a planner's whole fan-out in one launch" in shown

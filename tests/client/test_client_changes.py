@@ -206,3 +206,27 @@ def test_a_stream_of_the_whole_memory_takes_a_key_of_everything() -> None:
                 ask(io.BytesIO())
         assert client.namespace("ana").import_records(io.BytesIO(b'{"id": "1", "text": "tea"}')).added == 1
         assert client.namespace("ana").export(io.BytesIO()) == 1
+
+
+def test_clients_name_the_twins_of_what_they_add(tmp_path: Path) -> None:
+    engine = fr.Engine()
+    batch = [{"id": "a", "text": "one"}, {"id": "b", "text": "one"}, {"id": "c", "text": "two"}]
+    with served(engine) as url:
+        with fr.Client(url) as client:
+            first = client.add(batch, twins="skip")
+            assert (first, vars(first)["twins"]) == (2, [(), ("a",), ()])
+            parts = client.namespace("n").add([{**one} for one in batch], twins="tell", batch=1)
+            assert (parts, vars(parts)["twins"]) == (3, [(), ("a",), ()])
+            with pytest.raises(fr.errors.ParameterError, match="unknown twins"):
+                client.add([], twins="no")  # type: ignore[arg-type]
+            for body, field in (({"twins": "no"}, "twins"), ({"twins": "skip", "mode": "upsert"}, "twins")):
+                refused = httpx.post(f"{url}/v1/records", json={"records": [], **body})
+                assert (refused.status_code, refused.json()["field"]) == (422, field)
+
+        async def add() -> int:
+            async with fr.AsyncClient(url) as client:
+                return await client.add([{"id": "d", "text": "two"}], twins="replace")
+
+        last = asyncio.run(add())
+        assert (last, vars(last)["twins"]) == (1, [("c",)])
+        assert list(engine.ids(namespace="")) == ["a", "d"]

@@ -113,6 +113,15 @@ async def test_records_are_remembered_once_replaced_when_asked_and_forgotten(eng
         assert (await ask(client, "forget", ids=["c"]))["deleted"] == 0
 
 
+async def test_a_tool_says_which_records_had_the_text_and_leaves_it_out_where_asked(engine: fr.Engine) -> None:
+    async with local(engine) as client:
+        await ask(client, "remember", records=[{"id": "t1", "text": "Ana moved to Porto"}])
+        again = [{"id": "t2", "text": "Ana moved to Porto"}, {"id": "t3", "text": "Ana likes tea"}]
+        answer = await ask(client, "remember", records=again, twins="skip")
+        assert (answer["written"], answer["twins"]) == (1, [["t1"], []])
+        assert engine.get("t2") is None
+
+
 async def test_recent_records_come_newest_first(engine: fr.Engine) -> None:
     async with local(engine) as client:
         assert [one["id"] for one in (await ask(client, "recent", n=5))["records"]] == ["d/1 é", "c"]
