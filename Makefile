@@ -25,7 +25,7 @@ mypy = $(BIN)/mypy -n 2 $(1) || { test $$? -eq 2 && $(BIN)/mypy $(1); }
 # Tests start many processes. Where nothing may write bytecode, each compiles the 200 modules of a search anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all turn lint types extended $(SHARES) figures fanout growth session writes dense hybrid quality building serve shards work instructions report docs site docs-check crash shardkills fuzz wheel native sanitize mutants oldest gpu clean
+.PHONY: demo test test-all turn lint types extended $(SHARES) figures fanout growth session writes dense hybrid quality building serve shards work instructions report docs site docs-check crash soak shardkills fuzz wheel native sanitize mutants oldest gpu clean
 
 demo: $(VENV)/.core
 	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
@@ -91,6 +91,10 @@ fuzz: $(VENV)/.test
 crash: $(VENV)/.test
 	$(BIN)/python -m tests.extended.histories.kills --rounds $(ROUNDS) $(addprefix --seconds=,$(SECONDS)) \
 		--results bench/results/crash.jsonl
+
+# A memory of each kind that is written, searched, backed up, renumbered, moved, restarted and killed.
+soak: $(VENV)/.test
+	$(BIN)/python -m tests.extended.histories.soak --results bench/results/soak.jsonl $(addprefix --seconds=,$(SECONDS))
 
 # Kills shards, and the owner of a sharded memory, with SIGKILL in the middle of writes and searches.
 shardkills: $(VENV)/.dev

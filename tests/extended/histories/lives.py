@@ -78,6 +78,11 @@ class Stream:
             )
         return self._writes[number]
 
+    def forget(self, prefix: int) -> None:
+        """Keep no state of before. A history of an hour has tens of thousands."""
+        self._states[:prefix] = [Model()] * len(self._states[:prefix])
+        self._writes[:prefix] = [Write("drop")] * len(self._writes[:prefix])
+
     def state(self, prefix: int) -> Model:
         """After the first `prefix` batches."""
         self.write(prefix)
@@ -186,7 +191,7 @@ class Child:
         if life.trace is not None:
             disks.disk().start_trace(str(life.trace).encode())
         self.say("opening")
-        engine = fr.Engine.open(self.path, **OPTIONS)
+        engine: Any = fr.Engine.open(self.path, **OPTIONS)
         self.say("open", engine.opened)
         if life.fails is not None:
             getattr(disks.disk(), f"fail_{life.fails}")(life.count)
@@ -219,20 +224,24 @@ class Child:
     def _back_up(self, engine: fr.Engine, stop: threading.Event) -> None:
         number = 0
         while not number or not stop.is_set():
-            made, restored = (f"{what}-{os.getpid()}-{number}" for what in ("backup", "restored"))
-            self.say("copy", made)
-            engine.backup(self.path.with_name(made))
-            self.say("copied", made)
-            self.say("copy", restored)
-            fr.Engine.restore(self.path.with_name(made), self.path.with_name(restored))
-            self.say("copied", restored)
+            self.copy(engine, number)
             number += 1
+
+    def copy(self, memory: Any, number: int) -> None:
+        """Make a backup, and restore it."""
+        made, restored = (f"{what}-{os.getpid()}-{number}" for what in ("backup", "restored"))
+        self.say("copy", made)
+        memory.backup(self.path.with_name(made))
+        self.say("copied", made)
+        self.say("copy", restored)
+        type(memory).restore(self.path.with_name(made), self.path.with_name(restored))
+        self.say("copied", restored)
 
     def _disk_is_full(self) -> None:
         self.say("fired")
         no_space()
 
-    def _write(self, engine: fr.Engine, own: int) -> None:
+    def _write(self, engine: Any, own: int) -> None:
         stream = self.streams[own]
         start = next((n for n in self.starts[own] if same(engine, stream.state(n), stream.namespaces)), None)
         if start is None:
@@ -288,6 +297,9 @@ class Tally:
 class Round:
     """One directory, from its first life to the last look at it."""
 
+    child: Callable[..., Child] = Child
+    opened: Callable[[Path], Any] = staticmethod(lambda path: fr.Engine.open(path, **OPTIONS))
+
     def __init__(self, seed: int, number: int, tally: Tally, root: Path, writers: int = 1) -> None:
         self.rng = random.Random(f"{seed} {number}")
         self.tally, self.root, self.path = tally, root, root / "memory"
@@ -308,7 +320,7 @@ class Round:
         if child == 0:
             os.close(ours)
             starts = [{*pair} for pair in zip(self.acked, self.begun, strict=True)]
-            Child(self.path, self.streams, starts, theirs, life).main()
+            self.child(self.path, self.streams, starts, theirs, life).main()
         os.close(theirs)
         self.tally.lives += 1
         self.said, self.read = [], b""
@@ -379,8 +391,8 @@ class Round:
         for name, acked in self.copying.items():
             path = self.path.with_name(name)
             if path.exists():
-                fr.Engine.check_backup(path)
-                with fr.Engine.open(path, **OPTIONS) as engine:
+                with self.opened(path) as engine:
+                    type(engine).check_backup(path)
                     agree(engine, join(self.streams, self.prefixes(engine, acked)))
                 self.tally.copies += 1
             elif name in self.copied:
