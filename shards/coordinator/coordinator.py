@@ -12,9 +12,10 @@ go on meanwhile.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
+from typing import Any
 
 from ...engine.errors import DeadlineError, FanrankError, ShardError, StorageError
 from ...engine.index.columns import Schema
@@ -362,28 +363,53 @@ class Coordinator(Deciding):
                 for whole in self.wholes.values():
                     whole.clear()
 
-    def copy_whole(self, number: int, names: Sequence[str], sizes: Mapping[str, int]) -> None:
+    def tell_wholes(self, namespace: str, learned: Mapping[str, Mapping[str, Any]]) -> None:
+        """Bring what was learned of a namespace to its whole copies. One that does not take it is let go of."""
+        if all(whole.link is None for whole in self.wholes.values()):
+            return
+        # What is learned comes to a copy on its way with the last page.
+        with self._copying:
+            for whole in self.wholes.values():
+                if whole.link is not None and namespace in whole.names:
+                    try:
+                        whole.link.send("learn", learned).result(self.until())
+                    except FanrankError:
+                        whole.clear()
+
+    def copy_whole(
+        self,
+        number: int,
+        names: Sequence[str],
+        sizes: Mapping[str, int],
+        learn: Callable[[Iterable[str], Link], object],
+    ) -> None:
         """Make whole copies of these namespaces in the shard with this number, while others write.
 
-        Copies that were made before go where there is no room for both. `sizes` are the records of all. Threads that
-        want copies in one shard make them one after another, each by whoever comes.
+        Copies that were made before go where there is no room for both. `sizes` are the records of all. `learn` brings
+        what is learned of namespaces to the shard. Threads that want copies in one shard make them one after another,
+        each by whoever comes.
         """
         whole = self.wholes[number]
-        while not whole.holds(names):
+        while whole.link is None or not whole.holds(names):
             if whole.copying is None:
                 with self.holding(names), self._copying:
-                    if whole.copying is None and not whole.holds(names):
-                        if sum(sizes.get(name, 0) for name in whole.names.union(names)) > whole.most:
+                    if whole.copying is None and (whole.link is None or not whole.holds(names)):
+                        if sum(sizes.get(name, 0) for name in whole.names | {*names}) > whole.most:
                             whole.clear()
                         missing = sorted({*names} - whole.names)
                         whole.begin(self._next(), missing, self.links, self.placement, self.until)
             # Who writes to these namespaces holds this lock too.
             with self._copying:
-                if whole.copying is not None:
+                copying, link = whole.copying, whole.link
+                if copying is not None and link is not None:
                     made = self._next()
                     whole.go_on(made, self.oldest(number), self.until)
+                    if copying.is_level:
+                        learn(copying.names, link)
                     self._acknowledged[number] = made
                     self.show([number], content=False)
+                    # A search that finds it here has a view that shows it.
+                    whole.finish(made)
             reach("whole.page")
 
     def close(self) -> None:

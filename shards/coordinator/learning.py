@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ...engine.arrays import Integers
-from ...engine.errors import FanrankError
 from ...engine.index.columns import hashes_of
 from ...engine.monitor.health import TOP_TERMS, top_terms
 from ...engine.search.events import occupied_windows, ranks_in, windows_of
@@ -25,15 +24,9 @@ from .coordinator import Coordinator
 
 def tell(coordinator: Coordinator, namespace: str, verb: str, *arguments: Any) -> None:
     """Tell the shard that keeps what is learned of a namespace, then the whole copies of it."""
-    until = coordinator.until()
     home = coordinator.links[coordinator.view.placement.homes(namespace)[0]]
-    learned = home.send("tell", namespace, verb, *arguments).result(until)
-    for whole in coordinator.wholes.values():
-        if whole.link is not None and namespace in whole.names:
-            try:
-                whole.link.send("learn", learned).result(until)
-            except FanrankError:
-                coordinator.clear_wholes()
+    learned = home.send("tell", namespace, verb, *arguments).result(coordinator.until())
+    coordinator.tell_wholes(namespace, learned)
 
 
 def learned_of(coordinator: Coordinator, namespaces: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -7,8 +7,9 @@ epochs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
+from math import inf
 
 from ...engine.errors import FanrankError, SplitNamespaceError
 from ..processes.links import Link, UnavailableError, collect
@@ -38,12 +39,20 @@ class WholeCopies:
         self._start = start
         self.most = most
         self.link: Link | None = None
-        self.names: frozenset[str] = frozenset()
+        self.shown: Mapping[str, int] = {}
+        """The namespaces that are here, each with the write that showed it."""
         self.copying: Backfill | None = None
         """The namespaces that are on their way here. No search sees them."""
 
-    def holds(self, names: Iterable[str]) -> bool:
-        return self.names.issuperset(names)
+    @property
+    def names(self) -> Set[str]:
+        """The namespaces that are here."""
+        return self.shown.keys()
+
+    def holds(self, names: Iterable[str], epoch: float = inf) -> bool:
+        """Whether a search of this epoch finds all of these namespaces here."""
+        shown = self.shown
+        return all(name in shown and shown[name] <= epoch for name in names)
 
     def check(self, sizes: Mapping[str, int], why: str, *, named: bool = True) -> None:
         """Raise `SplitNamespaceError` where namespaces of these sizes are too large for whole copies."""
@@ -71,7 +80,7 @@ class WholeCopies:
         self.copying = Backfill(records, {self.number: names}, lambda namespace, record_id: self.number)
 
     def go_on(self, number: int, oldest: int, until: Until) -> None:
-        """Copy the next page, as the write of this number. The last one shows the copies.
+        """Copy the next page, as the write of this number. The last one shows the copies to searches from then on.
 
         Lets go of all copies where it raises: what was to be copied is lost.
         """
@@ -86,8 +95,12 @@ class WholeCopies:
         except BaseException:
             self.clear()
             raise
-        if copying.is_level:
-            self.names, self.copying = self.names | copying.names, None
+
+    def finish(self, number: int) -> None:
+        """Count what is level among what is here, as of the write of this number."""
+        copying = self.copying
+        if copying is not None and copying.is_level:
+            self.shown, self.copying = {**self.shown, **dict.fromkeys(copying.names, number)}, None
             copying.close()
 
     def concerns(self, names: Iterable[str]) -> bool:
@@ -124,7 +137,7 @@ class WholeCopies:
     def clear(self) -> None:
         """Let go of all copies."""
         link, copying = self.link, self.copying
-        self.link, self.names, self.copying = None, frozenset(), None
+        self.link, self.shown, self.copying = None, {}, None
         if copying is not None:
             copying.close()
         if link is not None:

@@ -322,13 +322,13 @@ class ShardedSearcher(Searcher):
         made = False
         for number, read in wanted.items():
             whole = self.coordinator.wholes[number]
-            if whole.link is not None and whole.holds(read):
+            if whole.link is not None and whole.holds(read, launch.view.at(number)):
                 continue
             # Together they may be queries of many callers, so the error names none.
             whole.check(read, "the batch", named=False)
-            self.coordinator.copy_whole(number, sorted(read), sizes)
-            if whole.link is not None:
-                carry_learned(self.coordinator, read, whole.link)
+            self.coordinator.copy_whole(
+                number, sorted(read), sizes, lambda new, link: carry_learned(self.coordinator, new, link)
+            )
             made = True
         if made:
             raise Again

@@ -15,6 +15,7 @@ from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.processes.links import Done
 from fanrank.shards.protocol.messages import Gone
 from fanrank.shards.replicas.whole_copies import WHOLE
+from fanrank.shards.search.launches import Launch
 
 
 class Restarted:
@@ -228,3 +229,47 @@ def test_states_that_no_search_reads_are_let_go_of_by_the_next_search() -> None:
         assert kept() == [6, 6]
     several.search([fr.Query("ant", namespace=SPACES[0])])
     assert kept() == [1, 1]
+
+
+def test_a_search_that_began_before_a_copy_was_shown_does_not_read_it_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, several = both(SPACES[:2], RECORDS)
+    first, second = ([fr.Query("ant", namespace=space)] for space in SPACES[:2])
+    assert_same_answers(one, several, first, strategy="recall")
+    sizes = Launch.sizes
+
+    def sizes_late(launch: Launch, **how: Any) -> dict[str, int]:
+        monkeypatch.undo()
+        several.search(second, strategy="recall")  # another caller, who makes the copy meanwhile
+        return sizes(launch, **how)
+
+    monkeypatch.setattr(Launch, "sizes", sizes_late)
+    assert_same_answers(one, several, second, strategy="recall")
+
+
+def test_a_copy_that_another_caller_made_knows_what_was_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, {"whole_copies.PAGE": 3})
+    records = [fr.Record(f"r{n}", "ant Ana", SPACES[0], entities={"Ana": f"ana{n % 3}"}) for n in range(9)]
+    one, several = both(SPACES[:1], records)
+    query, whole = [fr.Query("who is Ana", namespace=SPACES[0])], several.coordinator.wholes[WHOLE]
+    for engine in (one, several):
+        engine.resolved("Ana", "ana2", namespace=SPACES[0], times=30)
+    compared = list[bool]()
+
+    def between() -> None:
+        if whole.holds(SPACES[:1]):
+            assert_same_answers(one, several, query, strategy="recall")
+            compared.append(True)
+        else:
+            failpoints.arm("whole.page", action=between)
+
+    failpoints.arm("whole.page", action=between)
+    assert_same_answers(one, several, query, strategy="recall")
+    assert compared
+
+
+def test_below_a_path_without_records_there_is_nothing_to_read() -> None:
+    one, several = both(SPACES[:1], RECORDS)
+    for strategy in ("recall", "auto"):
+        assert_same_answers(one, several, [fr.Query("ant", under="nobody")], strategy=strategy)
