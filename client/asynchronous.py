@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from collections.abc import AsyncIterator, Iterable
 from functools import wraps
@@ -26,12 +25,6 @@ from .calls import Asked, Call
 from .sending import RETRIES, TIMEOUT, Attempt, Target, load_httpx
 from .steps import Steps
 from .synchronous import Client, every_namespace, write_parts
-
-if sys.version_info >= (3, 11):
-    pass
-else:
-    pass
-
 
 R = TypeVar("R")
 

@@ -70,10 +70,9 @@ async def in_thread(
     """What `work` returns once it is the caller's turn, in a thread or awaited. `threads`: None for those of all reads.
 
     Work that takes long calls ``cancellation.check`` between its steps, as verbs of the engine that ask do by
-    themselves. At the deadline, work that has not begun never
-    does, and one that has is not waited for, unless it is to `finish`: of a write the caller wants to know. The same
-    holds once the client has hung up, if that is `watched`. The body of the request must have been read then: what its
-    client says next is that it hung up.
+    themselves. At the deadline, work that has not begun never does, and one that has is not waited for, unless it is to
+    `finish`: of a write the caller wants to know. The same holds once the client has hung up, if that is `watched`. The
+    body of the request must have been read then: what its client says next is that it hung up.
     """
     state = state_of(request)
     threads, left = threads or state.threads, seconds_left(request, fresh=finish)

@@ -71,8 +71,8 @@ SHARDING: tuple[str, ...] = (
     "source.batch",
     "source.copied",
 )
-"""Those of a write to several shards, in the order in which they are reached, of a namespace that moves or
-is copied whole, and of shards that are added."""
+"""Those of a write to several shards, in the order in which they are reached, of a namespace that moves or is copied
+whole, and of shards that are added."""
 
 
 class _Armed:

@@ -392,7 +392,8 @@ class Coordinator(Deciding):
         whole = self.wholes[number]
         while whole.link is None or not whole.holds(names):
             if whole.copying is None:
-                with self.holding(names), self._copying:
+                # A shard that is started for no namespace is started while nobody declares columns.
+                with self.holding(names or None), self._copying:
                     if whole.copying is None and (whole.link is None or not whole.holds(names)):
                         if sum(sizes.get(name, 0) for name in whole.names | {*names}) > whole.most:
                             whole.clear()
