@@ -242,6 +242,8 @@ def unpacked(data: Array, packing: Packing, dtype: str, shape: list[int]) -> Arr
         least, numbers = _numbers_in(data, count, min(kind.itemsize, 4))
         array = numbers.view(kind) if numbers.itemsize == kind.itemsize else numbers.astype(kind)
         if least:
+            if not np.iinfo(kind).min <= least <= np.iinfo(kind).max:
+                raise ValueError("the least number does not fit together with the dtype")
             array += kind.type(least)
     else:
         array = _from_bytes(data, int(packing[0]), bool(packing[1]), dtype, count)

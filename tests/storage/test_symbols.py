@@ -188,7 +188,7 @@ def test_bits_that_do_not_fit_are_refused(backend: str, monkeypatch: pytest.Monk
     for wrong in (data[:-1], data[: head - 1], np.append(data, np.uint8(0))):
         with pytest.raises(ValueError, match=r"fit together|at most 32|larger dtype"):
             unpacked(wrong, BITS, "<i4", [100])
-    for place, value in ((head - 1, 33), (head, 33), (head + 3, 0)):
+    for place, value in ((head - 5, 1), (head - 1, 33), (head, 33), (head + 3, 0)):
         wrong = data.copy()
         wrong[place] = value
         with pytest.raises(ValueError, match=r"fit together|at most 32|larger dtype"):
