@@ -91,6 +91,24 @@ def test_a_filter_surveys_so_many_lists_and_no_more(monkeypatch: pytest.MonkeyPa
     assert masks.surveyed() == 7
 
 
+def test_bounds_among_the_documents_that_pass_a_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, {"native.TILE": 16}, PRUNED_DOCUMENTS=1, MIN_ROOM=2)
+    engine = fr.Engine.from_records(corpus(3, 900), analyzer="minimal")
+    accepted = fr.Query("", filter={"session": "s1"}).filter
+    few = [" ".join(query.text.split()[:4]) for query in queries(4, 40)]
+    asked = [fr.Query(text, k=1, filter=accepted) for text in few]
+    expected = answers(engine, asked, "numpy", execution="exhaustive")
+    engine.backend = backend.choose("native")
+    read = []
+    for _ in range(3):
+        hits = engine.search(asked, timing=True, execution="pruned")
+        read.append(hits.postings)
+        for found, wanted in zip((hits.documents, hits.scores), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+    # Lists are surveyed once a filter comes again.
+    assert read[-1] < read[0], read
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("half_life", [None, 400.0])
 def test_scores_one_quantum_apart(monkeypatch: pytest.MonkeyPatch, threads: int, half_life: float | None) -> None:

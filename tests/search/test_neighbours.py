@@ -182,6 +182,25 @@ def test_compiled_loops_find_the_best_of_many_equal_and_unequal_sums() -> None:
         assert found[0] == found[1], k
 
 
+@pytest.mark.parametrize("words", ["c d", "c d e", "c d e f"])
+def test_a_document_of_several_short_lists_is_one_of_the_k_that_bound_the_others(words: str) -> None:
+    """The best document is in each list of the query. Those that borrow from it alone have far smaller sums."""
+    if not next(status for status in backends.statuses() if status.name == "native").usable:
+        pytest.skip("no compiled loops")
+    texts = ["x", words, "x", "x x", "x y"]
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record(f"r{n}", text, session="s") for n, text in enumerate(texts)])
+    for window, others in ((1, ["r0", "r2"]), (2, ["r0", "r2", "r3"])):
+        asked = [fr.Query(words, neighbours=fr.Neighbours(window, 0.25))]
+        for k in range(1, 6):
+            found = {}
+            for name in ("numpy", "native"):
+                engine.backend = backends.choose(name)
+                found[name] = [*engine.search(asked, k)]
+                assert [hit.id for hit in found[name][0]] == ["r1", *others][:k], (name, window, k)
+            assert found["numpy"] == found["native"], (window, k)
+
+
 @pytest.mark.parametrize(
     ("strategy", "said"),
     [
