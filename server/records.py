@@ -52,11 +52,12 @@ async def write(request: Request) -> Response:
     if mode not in MODES:
         raise Problem(422, "InvalidField", f"mode must be one of {', '.join(MODES)}", field="mode")
     records = await in_thread_if_large(request, _read_records, request, body, principal, state.limits)
-    ttl, twins = take(body, "ttl", (str, int, float)), take(body, "twins", str, KEEP)
-    try:
-        check_twins(twins)
-    except ParameterError as error:
-        raise Problem.of(error, field="twins") from None
+    ttl, twins = take(body, "ttl", (str, int, float)), body.get("twins", KEEP)
+    if twins != KEEP:
+        try:
+            check_twins(take(body, "twins", str))
+        except ParameterError as error:
+            raise Problem.of(error, field="twins") from None
     if mode != "add" and twins != KEEP:
         raise Problem(422, "InvalidField", "twins are for new records: leave it out, or add", field="twins")
     try:
