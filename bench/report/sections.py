@@ -54,8 +54,8 @@ def stale(recorded: Recorded) -> list[str]:
     return [kind for kind, rows in recorded.rows.items() if STALE in show(kind, rows) or (not rows and kind != "gpu")]
 
 
-MOST_COMMITS = 600
-"""Quoted rows may be older than so many commits of the code that they time, some four busy days."""
+MOST_COMMITS = 200
+"""Quoted rows may be older than so many commits of the code that they time, some busy day."""
 
 
 def faults(recorded: Recorded) -> list[str]:
