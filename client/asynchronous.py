@@ -23,7 +23,7 @@ from ..engine.writing import AnyRecord
 from . import calls
 from .calls import Asked, Call
 from .sending import RETRIES, TIMEOUT, Attempt, Target, load_httpx
-from .steps import Steps
+from .steps import Steps, advance
 from .synchronous import Client, every_namespace, write_parts
 
 R = TypeVar("R")
@@ -111,14 +111,11 @@ class AsyncClient:
         return handle
 
     async def _run(self, verb: Steps[R]) -> R:
-        answer: Any = None
-        while True:
-            try:
-                call = verb.send(answer)
-            except StopIteration as end:
-                result: R = end.value
-                return result
-            answer = await self._send(call)
+        call, result = advance(verb)
+        while call is not None:
+            call, result = advance(verb, await self._send(call))
+        answer: R = result
+        return answer
 
     def _explain_hit(self, asked: Asked, position: int, document: str) -> Explanation | FusedExplanation:
         raise QueryError("hits of an AsyncClient explain no scores: await client.explain(query, id)")
@@ -152,7 +149,7 @@ class AsyncClient:
         batch: int | None = None,
     ) -> int:
         """As `Memory.add`."""
-        return await self._run(write_parts(records, "add", vectors, ttl, self.space, batch, twins))
+        return await self._run(write_parts(calls.write(records, "add", vectors, ttl, self.space, batch, twins), twins))
 
     def records(
         self,

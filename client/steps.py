@@ -15,6 +15,14 @@ Steps: TypeAlias = Generator[Call, dict[str, Any], R]
 """The calls of a verb, one after another; each is sent back its answer. What it returns is the verb's answer."""
 
 
+def advance(verb: Steps[R], answer: dict[str, Any] | None = None) -> tuple[Call | None, Any]:
+    """Sends a verb an answer: (its next call, None), or (None, what it returns)."""
+    try:
+        return verb.send(answer), None  # type: ignore[arg-type]
+    except StopIteration as end:
+        return None, end.value
+
+
 def several(calls: Iterable[Call]) -> Steps[list[dict[str, Any]]]:
     """The answers of these calls, in their order. Each call is sent once the one before it is answered."""
     found: list[dict[str, Any]] = []

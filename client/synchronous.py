@@ -46,7 +46,7 @@ from .calls import Asked, Call, SentKeywords
 from .listing import ServedListing
 from .searcher import ServedSearcher
 from .sending import LONGEST_LINE, NDJSON, RETRIES, TIMEOUT, Attempt, Target, load_httpx
-from .steps import Steps, several, steps
+from .steps import Steps, advance, several, steps
 
 if TYPE_CHECKING:
     import httpx
@@ -71,17 +71,9 @@ def _sent(verb: Offered, name: str) -> Any:
     return steps(ask)
 
 
-def write_parts(
-    records: Iterable[AnyRecord],
-    mode: str,
-    vectors: Given,
-    ttl: Span | None,
-    space: str | None,
-    batch: int | None,
-    twins: Twins = KEEP,
-) -> Steps[int]:
-    """A write in parts of `batch` records; it returns how many were written."""
-    parts = yield from several(calls.write(records, mode, vectors, ttl, space, batch, twins))
+def write_parts(writes: Iterable[Call], twins: Twins = KEEP) -> Steps[int]:
+    """The calls of a write, as `calls.write` gives them for these `twins`; it returns how many were written."""
+    parts = yield from several(writes)
     count = sum([answers.read_number(part, "written") for part in parts])
     return count if twins == KEEP else Added.of(count, twins=[*chain.from_iterable(map(answers.read_twins, parts))])
 
@@ -179,14 +171,11 @@ class Client(Memory, lacking=CLIENT, made=_sent):
         return handle
 
     def _run(self, verb: Steps[R]) -> R:
-        answer: Any = None
-        while True:
-            try:
-                call = verb.send(answer)
-            except StopIteration as end:
-                result: R = end.value
-                return result
-            answer = self._send(call)
+        call, result = advance(verb)
+        while call is not None:
+            call, result = advance(verb, self._send(call))
+        answer: R = result
+        return answer
 
     def _explain_hit(self, asked: Asked, position: int, document: str) -> Explanation | FusedExplanation:
         number = answers.checked_position(position, asked.queries)
@@ -263,7 +252,7 @@ class Client(Memory, lacking=CLIENT, made=_sent):
             whole = [*as_records(records)]
             named = [replace(one, namespace=self._named(one.namespace)) for one in whole]
             return self._with_receipts(self.add(named, vectors=vectors, ttl=ttl, twins=twins, batch=batch), named)
-        return self._run(write_parts(records, "add", vectors, ttl, self.space, batch, twins))
+        return self._run(write_parts(calls.write(records, "add", vectors, ttl, self.space, batch, twins), twins))
 
     @steps
     def update(
@@ -274,7 +263,7 @@ class Client(Memory, lacking=CLIENT, made=_sent):
         ttl: Span | None = None,
         batch: int | None = None,
     ) -> Steps[int]:
-        return (yield from write_parts(records, "update", vectors, ttl, self.space, batch))
+        return (yield from write_parts(calls.write(records, "update", vectors, ttl, self.space, batch)))
 
     @steps
     def upsert(
@@ -285,7 +274,7 @@ class Client(Memory, lacking=CLIENT, made=_sent):
         ttl: Span | None = None,
         batch: int | None = None,
     ) -> Steps[int]:
-        return (yield from write_parts(records, "upsert", vectors, ttl, self.space, batch))
+        return (yield from write_parts(calls.write(records, "upsert", vectors, ttl, self.space, batch)))
 
     @steps
     def delete(self, ids: Iterable[str], *, namespace: str | None = "", missing_ok: bool = False) -> Steps[int]:
