@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 import pytest
+from support.calls import counted
 
 import fanrank as fr
 
-OWN = str(Path(fr.__file__).parent)
 TEXTS = [f"alpha beta w{n % 7} gamma" for n in range(500)]
 
 
 def own_calls(run: Callable[[], object]) -> int:
-    calls = 0
-
-    def note(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event == "call" and frame.f_code.co_filename.startswith(OWN)
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
+    with counted() as calls:
         run()
-    finally:
-        sys.setprofile(before)
-    return calls
+    return calls["own"]
 
 
 def test_one_text_takes_18_calls() -> None:

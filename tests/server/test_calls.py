@@ -6,27 +6,21 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
+from support.calls import counted
 
 import fanrank as fr
 from fanrank.server import run
 from fanrank.server.app import make_app
 from fanrank.server.limits import Limits
 
-OWN = str(Path(fr.__file__).parent)
 RECORDS = [fr.Record(f"r{n}", f"alpha beta w{n % 7} gamma") for n in range(500)]
 
 
 def own_calls(app: Any, method: str, path: str, bodies: list[dict[str, Any]]) -> float:
     """The calls of a request, on its event loop: the mean of all but the first."""
-    calls = 0
-
-    def note(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event == "call" and frame.f_code.co_filename.startswith(OWN)
 
     async def ask(body: dict[str, Any]) -> None:
         content = json.dumps(body).encode()
@@ -43,19 +37,15 @@ def own_calls(app: Any, method: str, path: str, bodies: list[dict[str, Any]]) ->
         await app(scope, receive, send)
         assert sent[0]["status"] < 300
 
-    async def ask_all() -> None:
+    async def ask_all() -> int:
         first, *others = bodies
         await ask(first)
-        before = sys.getprofile()
-        sys.setprofile(note)
-        try:
+        with counted() as calls:
             for body in others:
                 await ask(body)
-        finally:
-            sys.setprofile(before)
+        return calls["own"]
 
-    asyncio.run(ask_all())
-    return calls / (len(bodies) - 1)
+    return asyncio.run(ask_all()) / (len(bodies) - 1)
 
 
 def test_a_small_write_takes_at_most_91_calls(tmp_path: Path) -> None:
